@@ -1,0 +1,58 @@
+"""One model with its KV cache on one device, and the package directory it comes from."""
+
+from specdec.engines.devices import Device, available_devices, require_provider
+from specdec.engines.engine import Engine, EngineInfo, check_forward
+from specdec.engines.errors import (
+    ContextOverflowError,
+    DeviceError,
+    EngineError,
+    MissingDependencyError,
+    NumericalError,
+    PackageError,
+    PackageIntegrityError,
+    PackageVersionError,
+    SpecdecError,
+)
+from specdec.engines.manifest import (
+    MANIFEST_NAME,
+    SCHEMA_VERSION,
+    EngineEntry,
+    FileEntry,
+    Manifest,
+    TokenizerEntry,
+    hash_file,
+    inventory,
+    write_manifest,
+)
+from specdec.engines.package import LoadedPackage, Package, load_package, read_package
+
+__all__ = [
+    "MANIFEST_NAME",
+    "SCHEMA_VERSION",
+    "ContextOverflowError",
+    "Device",
+    "DeviceError",
+    "Engine",
+    "EngineEntry",
+    "EngineError",
+    "EngineInfo",
+    "FileEntry",
+    "LoadedPackage",
+    "Manifest",
+    "MissingDependencyError",
+    "NumericalError",
+    "Package",
+    "PackageError",
+    "PackageIntegrityError",
+    "PackageVersionError",
+    "SpecdecError",
+    "TokenizerEntry",
+    "available_devices",
+    "check_forward",
+    "hash_file",
+    "inventory",
+    "load_package",
+    "read_package",
+    "require_provider",
+    "write_manifest",
+]

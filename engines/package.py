@@ -1,0 +1,148 @@
+"""Load a package: verify the directory, then build its engines on their devices."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from specdec.engines.devices import Device, require_provider
+from specdec.engines.engine import Engine
+from specdec.engines.errors import EngineError
+from specdec.engines.manifest import EngineEntry, Manifest
+from specdec.engines.package_reader import Package, read_package
+from specdec.engines.strict_json import shown
+
+__all__ = ["LoadedPackage", "Package", "load_package", "read_package"]
+
+_BACKEND = "onnxruntime"
+
+
+@dataclass(frozen=True)
+class LoadedPackage:
+    """A package and its engines; close it, or use it in a `with`, to free them."""
+
+    package: Package
+    target: Engine
+    draft: Engine | None
+    """None when the package has no draft, or none was asked for."""
+    draft_shares_cache: bool
+    """The draft reads and writes the target's KV cache."""
+
+    @property
+    def path(self) -> Path:
+        """The directory, with every link followed."""
+        return self.package.path
+
+    @property
+    def manifest(self) -> Manifest:
+        """The package's manifest."""
+        return self.package.manifest
+
+    @property
+    def tokenizer_path(self) -> Path:
+        """Path of the `tokenizer.json`."""
+        return self.package.tokenizer_path
+
+    @property
+    def chat_template(self) -> str | None:
+        """Text of the chat template (Jinja)."""
+        return self.package.chat_template
+
+    @property
+    def special_tokens(self) -> Mapping[str, str]:
+        """Texts the chat template may name, such as `bos_token`."""
+        return self.package.special_tokens
+
+    def close(self) -> None:
+        """Close the draft, then the target whose cache it may use. Idempotent."""
+        try:
+            if self.draft is not None:
+                self.draft.close()
+        finally:
+            self.target.close()
+
+    def __enter__(self) -> LoadedPackage:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def load_package(
+    path: str | os.PathLike[str],
+    *,
+    device: str | Device = "cpu",
+    draft_device: str | Device | None = None,
+    verify_checksums: bool = True,
+    num_threads: int | None = None,
+    load_draft: bool = True,
+) -> LoadedPackage:
+    """Read a package, verify it, and build its engines.
+
+    Args:
+        path: the package directory.
+        device: where the target runs: "cpu", "cuda" or "cuda:N".
+        draft_device: where the draft runs; None for the target's device. On another device a
+            draft made to share the target's cache keeps its own.
+        verify_checksums: hash every file first; see `read_package`.
+        num_threads: CPU threads of each engine, 1 or more; None leaves the choice to it.
+        load_draft: False builds the target alone.
+
+    Raises:
+        PackageError: as `read_package`.
+        DeviceError: a device is not understood or not on this machine.
+        MissingDependencyError: ONNX Runtime, or its build for the device, is not installed.
+        EngineError: the backend is not of this release, `num_threads` is below 1, or an engine
+            cannot be built; what was built before is closed.
+    """
+    target_device = Device.parse(device)
+    other_device = target_device if draft_device is None else Device.parse(draft_device)
+    package = read_package(path, verify_checksums)
+    target_entry = package.manifest.target
+    draft_entry = package.manifest.draft if load_draft else None
+    _check_runnable("target", target_entry, target_device)
+    if draft_entry is not None:
+        _check_runnable("draft", draft_entry, other_device)
+
+    from specdec.engines.ort_engine import load_ort_engine
+
+    target = load_ort_engine(
+        package.target_graph,
+        target_entry,
+        name="target",
+        device=target_device,
+        num_threads=num_threads,
+    )
+    if draft_entry is None:
+        return LoadedPackage(package, target, None, False)
+    shares = draft_entry.shares_target_cache and other_device == target_device
+    try:
+        draft = load_ort_engine(
+            package.files[draft_entry.graph],
+            draft_entry,
+            name="draft",
+            device=other_device,
+            num_threads=num_threads,
+            share_cache_with=target if shares else None,
+        )
+    except BaseException:
+        target.close()
+        raise
+    return LoadedPackage(package, target, draft, shares)
+
+
+def _check_runnable(name: str, entry: EngineEntry, device: Device) -> None:
+    if entry.backend != _BACKEND:
+        raise EngineError(
+            f"engines.{name}.backend is {shown(entry.backend)}; this release runs "
+            f'"{_BACKEND}"; export the package with --backend {_BACKEND}'
+        )
+    require_provider(device)
