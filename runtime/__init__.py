@@ -1,0 +1,60 @@
+"""Run a package: `SpeculativeDecoder`, its parameters, results and errors.
+
+from specdec.runtime import SamplingParams, SpeculativeDecoder
+
+with SpeculativeDecoder.load("package") as decoder:
+    result = decoder.generate("Once upon a time", SamplingParams(max_new_tokens=64))
+    print(result.text, result.stats.tokens_per_second)
+"""
+
+from specdec.runtime.decoder import SpeculativeDecoder
+from specdec.runtime.errors import (
+    BusyError,
+    ClosedError,
+    ContextOverflowError,
+    DeviceError,
+    EngineError,
+    InvalidParameterError,
+    MissingDependencyError,
+    NoTokenLeftError,
+    NumericalError,
+    PackageError,
+    PackageIntegrityError,
+    PackageVersionError,
+    PromptError,
+    SpecdecError,
+    UnsupportedOptionError,
+)
+from specdec.runtime.logprobs import Logprob, TokenLogprobs
+from specdec.runtime.params import SamplingParams
+from specdec.runtime.results import Chunk, GenerationResult
+from specdec.runtime.session import Session
+from specdec.runtime.stats import GenerationStats
+from specdec.runtime.stream import GenerationStream
+
+__all__ = [
+    "BusyError",
+    "Chunk",
+    "ClosedError",
+    "ContextOverflowError",
+    "DeviceError",
+    "EngineError",
+    "GenerationResult",
+    "GenerationStats",
+    "GenerationStream",
+    "InvalidParameterError",
+    "Logprob",
+    "MissingDependencyError",
+    "NoTokenLeftError",
+    "NumericalError",
+    "PackageError",
+    "PackageIntegrityError",
+    "PackageVersionError",
+    "PromptError",
+    "SamplingParams",
+    "Session",
+    "SpecdecError",
+    "SpeculativeDecoder",
+    "TokenLogprobs",
+    "UnsupportedOptionError",
+]

@@ -1,0 +1,262 @@
+"""`SpeculativeDecoder`: a target, a draft, and everything a host calls.
+
+with SpeculativeDecoder.load("package") as decoder:
+    print(decoder.generate("Hello", SamplingParams(max_new_tokens=32)).text)
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from os import PathLike
+from types import TracebackType
+from typing import Any
+
+from specdec.engines.engine import Engine
+from specdec.runtime.chat import ChatTemplate
+from specdec.runtime.errors import BusyError, ClosedError
+from specdec.runtime.generation import Generation
+from specdec.runtime.params import SamplingParams
+from specdec.runtime.parts import DrafterName, Parts
+from specdec.runtime.prompts import Prompt, encode_prompt, fit_prompt
+from specdec.runtime.randomness import RoundRandom
+from specdec.runtime.results import GenerationResult
+from specdec.runtime.session import Session
+from specdec.runtime.stream import GenerationStream
+from specdec.runtime.text import TextCodec
+
+__all__ = ["SpeculativeDecoder"]
+
+
+class SpeculativeDecoder:
+    """Generates text whose distribution is exactly the target's own, several tokens a pass.
+
+    One generation at a time; `cancel` may be called from another thread.
+    """
+
+    def __init__(
+        self,
+        target: Engine,
+        draft: Engine | None = None,
+        *,
+        shares_cache: bool = False,
+        codec: TextCodec | None = None,
+        chat: ChatTemplate | None = None,
+        eos_token_ids: Iterable[int] = (),
+        drafter: DrafterName = "auto",
+        costs: Mapping[str, Any] | None = None,
+        make_random: Callable[[SamplingParams], RoundRandom] | None = None,
+        on_close: Callable[[], None] | None = None,
+    ) -> None:
+        """Build a decoder over any engines; it owns and closes them.
+
+        Args:
+            target: the model whose distribution the output follows.
+            draft: a cheaper model with the same vocabulary, or None.
+            shares_cache: the draft reads and writes the target's cache: one length for both.
+            codec: tokenizer; without one, prompts are ids and there is no text.
+            chat: template for prompts that are messages.
+            eos_token_ids: the model's end tokens.
+            drafter: "model" (the draft), "ngram" (look-up in prompt and output), "hybrid"
+                (look-up first, else the draft), "none"; "auto" is "model" with a draft and
+                "none" without.
+            costs: measured seconds that the "auto" draft length starts from, see
+                `CostTable.from_mapping`.
+            make_random: replaces the source of randomness.
+            on_close: called instead of closing the engines.
+
+        Raises:
+            InvalidParameterError: the models do not fit together, or `drafter` needs a draft.
+        """
+        self._parts = Parts.assemble(
+            target,
+            draft,
+            drafter=drafter,
+            shares_cache=shares_cache,
+            codec=codec,
+            eos_token_ids=eos_token_ids,
+            costs=costs,
+            make_random=make_random,
+        )
+        self._chat = chat
+        self._engines = [target] if draft is None else [draft, target]
+        self._on_close = on_close
+        self._lock = threading.Lock()
+        self._active: weakref.ref[GenerationStream] | None = None
+        self._closed = False
+
+    @classmethod
+    def load(
+        cls,
+        path: str | PathLike[str],
+        device: str = "cpu",
+        draft_device: str | None = None,
+        verify_checksums: bool = True,
+        num_threads: int | None = None,
+        drafter: DrafterName = "auto",
+    ) -> SpeculativeDecoder:
+        """Load a package directory written by `specdec-export`.
+
+        Args:
+            path: the directory.
+            device: "cpu" or "cuda:N", for the target.
+            draft_device: the same for the draft; None is `device`.
+            verify_checksums: hash every file before use.
+            num_threads: threads an engine may use; None lets the backend choose.
+            drafter: as in the constructor.
+
+        Raises:
+            PackageError: the directory is not a sound package.
+            DeviceError: a device is not available.
+            EngineError: a backend failed to load a graph.
+        """
+        from specdec.runtime.load import load_decoder
+
+        return load_decoder(
+            path,
+            device=device,
+            draft_device=draft_device,
+            verify_checksums=verify_checksums,
+            num_threads=num_threads,
+            drafter=drafter,
+        )
+
+    @property
+    def max_length(self) -> int:
+        """Context of the target in tokens, prompt and output together."""
+        return self._parts.target.info.max_length
+
+    @property
+    def has_chat_template(self) -> bool:
+        """True when prompts may be messages."""
+        return self._chat is not None and self._parts.codec is not None
+
+    def generate(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> GenerationResult:
+        """Generate from an empty cache and wait for the end.
+
+        Args:
+            prompt: text, token ids, or chat messages.
+            params: None is greedy with 128 new tokens.
+            tools: tool descriptions for the chat template.
+
+        Raises:
+            PromptError: the prompt is empty, too long, or not understood.
+            InvalidParameterError: an option is illegal or cannot be honoured here.
+            BusyError: another generation is open.
+            NumericalError: the model gave NaN or infinite logits.
+        """
+        return self.stream(prompt, params, tools=tools).drain()
+
+    def stream(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> GenerationStream:
+        """The same, chunk by chunk; closing the stream cancels it. Raises as `generate`."""
+        params = params or SamplingParams()
+        self.check_open()
+        return self.start(self.encode(prompt, tools), params)
+
+    def session(self) -> Session:
+        """A conversation that keeps the cache between its turns."""
+        self.check_open()
+        return Session(self)
+
+    def cancel(self) -> None:
+        """End the open generation, if any, before its next round; from any thread."""
+        stream = self._open_stream()
+        if stream is not None:
+            stream.cancel()
+
+    def close(self) -> None:
+        """Close an open stream and release the engines. Idempotent.
+
+        Raises:
+            BusyError: another thread is inside a generation; it was asked to end.
+        """
+        if self._closed:
+            return
+        stream = self._open_stream()
+        if stream is not None:
+            stream.close()
+        self._acquire()
+        self._closed = True
+        self._lock.release()
+        if self._on_close is not None:
+            self._on_close()
+            return
+        for engine in self._engines:
+            engine.close()
+
+    def __enter__(self) -> SpeculativeDecoder:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def check_open(self) -> None:
+        """Raise `ClosedError` after `close`."""
+        if self._closed:
+            raise ClosedError("the decoder is closed; load it again")
+
+    def encode(
+        self,
+        prompt: Prompt,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        continues: bool = False,
+    ) -> list[int]:
+        """Token ids of a prompt (`encode_prompt` with this decoder's tokenizer)."""
+        return encode_prompt(prompt, self._parts.codec, self._chat, tools, continues=continues)
+
+    def start(
+        self,
+        prompt_ids: list[int],
+        params: SamplingParams,
+        *,
+        reuse: bool = False,
+        on_end: Callable[[GenerationResult, bool], None] | None = None,
+    ) -> GenerationStream:
+        """Open a stream over ids; sessions pass `reuse` to keep the shared prefix cached."""
+        self.check_open()
+        self._parts.check_supported(params)
+        info = self._parts.target.info
+        ids = fit_prompt(prompt_ids, params, info.vocab_size, info.max_length)
+        generation = Generation(self._parts, ids, params, reuse)
+        self._acquire()
+
+        def end(result: GenerationResult, failed: bool) -> None:
+            try:
+                if on_end is not None:
+                    on_end(result, failed)
+            finally:
+                self._active = None
+                self._lock.release()
+
+        stream = GenerationStream(generation, end)
+        self._active = weakref.ref(stream)
+        return stream
+
+    def _open_stream(self) -> GenerationStream | None:
+        active = self._active
+        return None if active is None else active()
+
+    def _acquire(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            raise BusyError(
+                "a generation is open on this decoder; finish or close its stream first"
+            )

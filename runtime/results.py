@@ -1,0 +1,46 @@
+"""What a generation hands back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from specdec.runtime.logprobs import TokenLogprobs
+from specdec.runtime.stats import GenerationStats
+
+__all__ = ["Chunk", "FinishReason", "GenerationResult"]
+
+FinishReason = Literal["stop", "length", "context", "cancelled"]
+"""An end token or stop string; max_new_tokens; the context is full; closed or cancelled."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """One step of a stream. Chunks joined equal the final text and token ids."""
+
+    text: str
+    """Whole characters that no later token can change."""
+    token_ids: tuple[int, ...]
+    """The tokens this chunk releases; a token may come a chunk after its text was sampled."""
+    from_draft: tuple[bool, ...]
+    """For each token whether the draft proposed it."""
+    logprobs: tuple[TokenLogprobs, ...] | None
+    """One entry per token when asked for."""
+    finish_reason: FinishReason | None
+    """Set on the last chunk only."""
+
+
+@dataclass(frozen=True)
+class GenerationResult:
+    """One finished generation."""
+
+    text: str
+    """Text of the new tokens; empty without a tokenizer."""
+    token_ids: tuple[int, ...]
+    """New tokens, the end token included."""
+    finish_reason: FinishReason
+    logprobs: tuple[TokenLogprobs, ...] | None
+    """One entry per token of `token_ids` when asked for."""
+    stats: GenerationStats
+    prompt_token_ids: tuple[int, ...]
+    """The prompt as the model saw it."""

@@ -1,0 +1,99 @@
+"""`GenerationStream`: iterate over chunks, close to cancel, read the result at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import TracebackType
+
+from specdec.runtime.generation import Generation
+from specdec.runtime.results import Chunk, GenerationResult
+
+__all__ = ["GenerationStream"]
+
+OnEnd = Callable[[GenerationResult, bool], None]
+
+
+class GenerationStream(Iterator[Chunk]):
+    """The chunks of one generation; the last one has a `finish_reason`.
+
+    The decoder is busy until the stream ends, is closed, or is garbage-collected.
+    """
+
+    def __init__(self, generation: Generation, on_end: OnEnd) -> None:
+        """Wrap a generation.
+
+        Args:
+            on_end: called once with the result and whether an error ended the generation.
+        """
+        self._generation = generation
+        self._on_end = on_end
+        self._result: GenerationResult | None = None
+        self._running = False
+
+    @property
+    def result(self) -> GenerationResult | None:
+        """The whole outcome once the stream has ended, else None."""
+        return self._result
+
+    def __iter__(self) -> GenerationStream:
+        return self
+
+    def __next__(self) -> Chunk:
+        if self._result is not None:
+            raise StopIteration
+        self._running = True
+        try:
+            chunk = self._generation.next_chunk()
+        except BaseException as error:
+            self._end(failed=isinstance(error, Exception))
+            raise
+        finally:
+            self._running = False
+        if chunk.finish_reason is not None:
+            self._end(failed=False)
+        return chunk
+
+    def drain(self) -> GenerationResult:
+        """Run to the end and return the result."""
+        for _ in self:
+            pass
+        assert self._result is not None
+        return self._result
+
+    def cancel(self) -> None:
+        """Ask for an end before the next round; the last chunk then says "cancelled".
+
+        May be called from any thread.
+        """
+        self._generation.cancel()
+
+    def close(self) -> None:
+        """End now; `result` then says "cancelled" unless the stream had ended. Idempotent.
+
+        While another thread waits for a chunk this asks for an end, as `cancel` does.
+        """
+        if self._running:
+            self.cancel()
+        else:
+            self._end(failed=False)
+
+    def __enter__(self) -> GenerationStream:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_result"):
+            self.close()
+
+    def _end(self, failed: bool) -> None:
+        if self._result is None:
+            self._generation.stop()
+            self._result = self._generation.result()
+            self._on_end(self._result, failed)

@@ -1,0 +1,158 @@
+"""The adaptive policy on synthetic costs: the best K, plain decoding, probes, frozen costs."""
+
+from __future__ import annotations
+
+import pytest
+
+from specdec.runtime.costs import DEFAULT_COSTS, CostTable
+from specdec.runtime.draft_length import (
+    AcceptanceTable,
+    AdaptiveLength,
+    FixedLength,
+    RoundOutcome,
+)
+
+
+class World:
+    """Rounds with a fixed acceptance rate and fixed costs; accepted counts are rounded means."""
+
+    def __init__(self, acceptance: float, draft: float, marginal: float) -> None:
+        self.acceptance, self.draft, self.marginal = acceptance, draft, marginal
+        self._credit: dict[int, float] = {}
+
+    def verify(self, rows: int) -> float:
+        return 1.0 + self.marginal * (rows - 1)
+
+    def play(self, policy: AdaptiveLength, rounds: int, limit: int = 32) -> list[int]:
+        """The K of each round."""
+        chosen = []
+        for _ in range(rounds):
+            k = policy.choose(limit)
+            accepted = 0
+            while accepted < k and self._lucky(accepted):
+                accepted += 1
+            evaluated = min(accepted + 1, k)
+            policy.observe(RoundOutcome(k, evaluated, accepted, k * self.draft, self.verify(k + 1)))
+            chosen.append(k)
+        return chosen
+
+    def _lucky(self, position: int) -> bool:
+        """Deterministic: accepts the right fraction of the tries at each position."""
+        credit = self._credit.get(position, 0.5) + self.acceptance
+        self._credit[position] = credit % 1.0
+        return credit >= 1.0
+
+    def best(self, limit: int) -> int:
+        def rate(k: int) -> float:
+            expected = sum(self.acceptance**i for i in range(k + 1))
+            return expected / (k * self.draft + self.verify(k + 1))
+
+        return max(range(limit + 1), key=rate)
+
+
+def most_common(values: list[int]) -> int:
+    return max(set(values), key=values.count)
+
+
+@pytest.mark.parametrize(
+    ("acceptance", "draft", "marginal"),
+    [(0.95, 0.1, 0.02), (0.8, 0.2, 0.05), (0.6, 0.1, 0.05), (0.9, 0.4, 0.03)],
+)
+def test_it_finds_the_best_length(acceptance: float, draft: float, marginal: float) -> None:
+    world = World(acceptance, draft, marginal)
+    policy = AdaptiveLength(DEFAULT_COSTS.fresh())
+    late = world.play(policy, 400)[200:]
+    assert abs(most_common(late) - world.best(16)) <= 1
+    assert policy.fallback is None
+
+
+def test_a_losing_draft_degrades_to_plain_with_few_probes() -> None:
+    world = World(acceptance=0.3, draft=0.9, marginal=0.1)
+    assert world.best(16) == 0
+    policy = AdaptiveLength(DEFAULT_COSTS.fresh())
+    chosen = world.play(policy, 600)
+    assert chosen[:8].count(0) <= 2
+    late = chosen[100:]
+    assert 0 < sum(k > 0 for k in late) < 0.1 * len(late)
+    assert policy.fallback is not None
+    assert "times the plain speed" in policy.fallback
+
+
+def test_it_returns_when_the_draft_becomes_good() -> None:
+    policy = AdaptiveLength(DEFAULT_COSTS.fresh())
+    World(acceptance=0.2, draft=0.9, marginal=0.1).play(policy, 100)
+    assert policy.fallback is not None
+    chosen = World(acceptance=0.97, draft=0.1, marginal=0.02).play(policy, 400)
+    assert policy.fallback is None
+    assert most_common(chosen[-50:]) >= 4
+
+
+def test_plain_cost_is_measured_early_and_kept_fresh() -> None:
+    world = World(acceptance=0.9, draft=0.1, marginal=0.02)
+    chosen = world.play(AdaptiveLength(DEFAULT_COSTS.fresh()), 10)
+    assert chosen.count(0) == 1
+
+
+def test_limits_are_respected() -> None:
+    world = World(acceptance=0.99, draft=0.01, marginal=0.0)
+    policy = AdaptiveLength(DEFAULT_COSTS.fresh(), max_draft_tokens=6)
+    assert max(world.play(policy, 100)) == 6
+    assert max(world.play(policy, 100, limit=2)) == 2
+    assert policy.choose(0) == 0
+    assert [FixedLength(4).choose(limit) for limit in (9, 4, 1)] == [4, 4, 1]
+    assert FixedLength(4).fallback is None
+
+
+def test_frozen_costs_ignore_the_clock() -> None:
+    fast, slow = World(0.7, 0.01, 0.0), World(0.7, 5.0, 1.0)
+    choices = [
+        world.play(AdaptiveLength(DEFAULT_COSTS.fresh(), use_clock=False), 100)
+        for world in (fast, slow)
+    ]
+    assert choices[0] == choices[1]
+
+
+def test_acceptance_is_estimated_per_position() -> None:
+    table = AcceptanceTable()
+    assert table.expected_tokens(2) == pytest.approx([1.0, 1.8, 2.44])
+    for _ in range(300):
+        table.observe(2, 1)
+    first, second = (b - a for a, b in zip([0.0, 1.0], table.expected_tokens(1), strict=True))
+    assert (first, second) == pytest.approx((1.0, 0.95), abs=0.06)
+    one, two, three = table.expected_tokens(2)
+    assert (three - two) / (two - one) < 0.1
+
+
+def test_costs() -> None:
+    table = CostTable(0.5, {1: 1.0, 5: 2.0})
+    assert table.verify(3) == 1.5
+    assert table.verify(9) == 2.0
+    assert not table.measured(1)
+    table.measure_verify(1, 10.0)
+    assert table.measured(1)
+    assert (table.verify(1), table.verify(5), table.draft()) == (10.0, 20.0, 5.0)
+    for seconds in (11.0, 500.0, 11.0):
+        table.measure_verify(1, seconds)
+    assert table.verify(1) == 11.0
+    assert table.verify(5) == 22.0
+    table.measure_verify(9, 44.0)  # twice the expected: the scale is now between 11 and 22
+    assert table.verify(5) == 33.0
+    table.measure_draft(3.0)
+    assert table.draft() == 3.0
+    assert table.fresh().verify(1) == 1.0
+
+
+@pytest.mark.parametrize(
+    "costs",
+    [{}, {"draft_seconds": 1}, {"draft_seconds": "x", "verify_seconds": {"1": 1}},
+     {"draft_seconds": 1, "verify_seconds": {"2": 1}}, {"draft_seconds": 1, "verify_seconds": 3},
+     {"draft_seconds": -1, "verify_seconds": {"1": 1}}],
+)  # fmt: skip
+def test_unusable_cost_figures_are_not_used(costs: dict) -> None:
+    assert CostTable.from_mapping(costs) is None
+
+
+def test_cost_figures() -> None:
+    table = CostTable.from_mapping({"draft_seconds": 0.1, "verify_seconds": {"1": 1, "5": 1.5}})
+    assert table is not None
+    assert table.verify(3) == 1.25
