@@ -1,0 +1,48 @@
+"""Turn a target and a draft model into a package that `specdec.runtime` runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from specdec.export.errors import ExportError
+from specdec.export.progress import Progress, SilentProgress
+
+if TYPE_CHECKING:
+    from specdec.export.options import ExportOptions
+    from specdec.export.pipeline import export_package
+    from specdec.export.report import ExportReport
+
+__all__ = [
+    "ExportError",
+    "ExportOptions",
+    "ExportReport",
+    "Progress",
+    "SilentProgress",
+    "export_package",
+]
+
+_LAZY = {
+    "ExportOptions": "options",
+    "ExportReport": "report",
+    "export_package": "pipeline",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import torch and Optimum only when the export is really used."""
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    from specdec.engines.errors import MissingDependencyError
+
+    try:
+        module = import_module(f"specdec.export.{_LAZY[name]}")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("specdec"):
+            raise
+        raise MissingDependencyError(
+            f"exporting needs {error.name}, which is not installed; "
+            'run: pip install "specdec[export,cpu]"'
+        ) from error
+    return getattr(module, name)

@@ -1,0 +1,105 @@
+"""From a torch model to engine graphs on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+
+from specdec.engines.manifest import EngineEntry
+from specdec.export.in_place import kv_geometry
+from specdec.export.layouts import export_config
+from specdec.export.packing import pack_projections
+from specdec.export.quantize import Recipe, quantize
+from specdec.export.simplify import simplify
+from specdec.export.tracing import trace
+from specdec.export.weights import save_graph, store_fp16
+
+__all__ = ["describe_engine", "trace_graph", "write_engine"]
+
+_PREFILL_CHUNK = {"in_place": 256, "concatenated": 64}
+
+
+def trace_graph(model: Any, layout: str, max_length: int, directory: Path) -> Path:
+    """Export `model` with Optimum and make the graph small.
+
+    Args:
+        model: a transformers causal language model, float32.
+        layout: "in_place" or "concatenated", see `specdec.export.layouts`.
+        max_length: capacity of the cache in tokens.
+        directory: an existing scratch directory.
+
+    Returns:
+        A float32 `.onnx` file in `directory`, its weights beside it.
+    """
+    graph = trace(model, export_config(model, layout, max_length), directory)
+    simplify(graph)
+    pack_projections(graph)
+    plain = directory / "plain.onnx"
+    save_graph(graph, plain)
+    return plain
+
+
+def write_engine(plain: Path, out: Path, recipe: Recipe) -> list[str]:
+    """Write one engine from the float32 graph.
+
+    Args:
+        plain: a result of `trace_graph`.
+        out: the `.onnx` file to write; its weights go beside it.
+        recipe: precision of the weights.
+
+    Returns:
+        Names of weights that had to stay float32.
+    """
+    if recipe.method != "none":
+        quantize(plain, out, recipe)
+        return []
+    graph = ir.load(plain)
+    kept = store_fp16(graph) if recipe.storage == "fp16" else []
+    save_graph(graph, out)
+    return kept
+
+
+def describe_engine(
+    graph: str,
+    model: Any,
+    layout: str,
+    recipe: Recipe,
+    *,
+    vocab_size: int,
+    max_length: int,
+    shares_target_cache: bool,
+) -> EngineEntry:
+    """The manifest entry of an engine.
+
+    Args:
+        graph: path of the graph inside the package.
+        model: the torch model it was made from.
+        layout: as for `trace_graph`.
+        recipe: as for `write_engine`.
+        vocab_size: ids that are real tokens.
+        max_length: capacity of the cache.
+        shares_target_cache: whether it may use the target's cache.
+    """
+    config = model.config.get_text_config()
+    kv_heads, head_size = kv_geometry(config)
+    head = model.get_output_embeddings()
+    return EngineEntry(
+        graph=graph,
+        backend="onnxruntime",
+        layout=layout,
+        storage=recipe.storage,
+        compute=recipe.compute,
+        recipe=recipe.name,
+        vocab_size=vocab_size,
+        logits_width=int(head.weight.shape[0]),
+        max_length=max_length,
+        num_layers=int(config.num_hidden_layers),
+        num_attention_heads=int(config.num_attention_heads),
+        num_kv_heads=kv_heads,
+        head_size=head_size,
+        kv_dtype="float32",
+        prefill_chunk=min(_PREFILL_CHUNK[layout], max_length),
+        shares_target_cache=shares_target_cache,
+    )

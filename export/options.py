@@ -1,0 +1,69 @@
+"""What a caller asks of an export, checked once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from specdec.export.errors import ExportOptionError
+from specdec.export.quantize import find_recipe
+
+__all__ = ["ExportOptions"]
+
+_TARGET_PRECISIONS = ("fp16", "fp32")
+_BACKENDS = ("onnxruntime",)
+_MIN_LENGTH = 16
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """Options of `export_package`.
+
+    Raises:
+        ExportOptionError: a value is not allowed; the message says which are.
+    """
+
+    target: str
+    """Hub id, Hugging Face folder, `.gguf` file, or "demo"."""
+    draft: str
+    """As `target`, or "self" (the target's weights, quantized), or "none"."""
+    out: Path
+    """Directory to create."""
+    target_precision: str = "fp16"
+    """"fp16" (stored so; computed in float32 on the CPU) or "fp32"."""
+    draft_precision: str = "int8"
+    """A recipe name of `specdec.export.quantize`, or "int8" or "int4"."""
+    backend: str = "onnxruntime"
+    max_length: int | None = None
+    """KV cache capacity in tokens; None for the smaller of the models' contexts and 4096."""
+    force: bool = False
+    """Write the package even when its checks fail."""
+    overwrite: bool = False
+    """Replace an existing package at `out`."""
+    trust_remote_code: bool = False
+    """Run model code that comes with the source."""
+    num_threads: int | None = None
+    """CPU threads of the engines during the checks."""
+
+    def __post_init__(self) -> None:
+        if self.target_precision not in _TARGET_PRECISIONS:
+            raise ExportOptionError(
+                f"target precision {self.target_precision!r} is not known; "
+                f"allowed are {', '.join(_TARGET_PRECISIONS)}"
+            )
+        if self.backend not in _BACKENDS:
+            raise ExportOptionError(
+                f"backend {self.backend!r} cannot be exported by this release; "
+                f"allowed is {', '.join(_BACKENDS)}"
+            )
+        if self.max_length is not None and self.max_length < _MIN_LENGTH:
+            raise ExportOptionError(
+                f"max_length is {self.max_length}; allowed is at least {_MIN_LENGTH}"
+            )
+        if self.num_threads is not None and self.num_threads < 1:
+            raise ExportOptionError(f"num_threads is {self.num_threads}; allowed is at least 1")
+        if self.target in ("self", "none"):
+            raise ExportOptionError(
+                f"target is {self.target!r}; allowed is a hub id, a folder, a .gguf file or demo"
+            )
+        find_recipe(self.draft_precision)

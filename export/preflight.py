@@ -1,0 +1,188 @@
+"""Everything that can be refused before weights are read."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specdec.export.errors import ExportError, ExportOptionError, UnsupportedModelError
+from specdec.export.options import ExportOptions
+from specdec.export.sources import ModelSource, load_config, resolve_source
+from specdec.export.tokenizers import SourceTokenizer, check_same_tokenizer, load_tokenizer
+
+__all__ = ["Plan", "preflight"]
+
+_DEFAULT_LENGTH = 4096
+_BYTES_PER_WEIGHT = 11
+"""Disk an export needs at its peak: two float32 graphs, a target and a draft."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A checked export: what to read and how long the caches are."""
+
+    options: ExportOptions
+    target: ModelSource
+    target_config: Any
+    draft: ModelSource | None
+    """None without a draft; equal to `target` for a self-draft."""
+    draft_config: Any | None
+    tokenizer: SourceTokenizer
+    max_length: int
+    draft_max_length: int
+
+    @property
+    def self_draft(self) -> bool:
+        """Whether the draft is the target's own weights."""
+        return self.draft is self.target
+
+
+def preflight(options: ExportOptions) -> Plan:
+    """Check an export as far as possible without weights.
+
+    Raises:
+        ExportError: a subclass that says what was got, what is allowed, what to do.
+    """
+    _check_destination(options)
+    target = resolve_source(options.target, trust_remote_code=options.trust_remote_code)
+    config = load_config(target)
+    _check_decoder(config, target.name)
+    draft, draft_config = _resolve_draft(options, target, config)
+    tokenizer = load_tokenizer(target, config)
+    if draft is not None and draft is not target:
+        check_same_tokenizer(tokenizer, load_tokenizer(draft, draft_config))
+    max_length = _max_length(config, options.max_length, target.name)
+    draft_length = max_length
+    if draft_config is not None:
+        limit = _context(draft_config)
+        draft_length = min(max_length, limit) if limit else max_length
+    _check_disk(options.out, [config] if draft is target else [config, draft_config])
+    return Plan(options, target, config, draft, draft_config, tokenizer, max_length, draft_length)
+
+
+def _check_destination(options: ExportOptions) -> None:
+    out = options.out
+    if out.is_symlink() or (out.exists() and not out.is_dir()):
+        raise ExportOptionError(f"{out} exists and is not a directory; choose another --out")
+    if out.is_dir() and any(out.iterdir()):
+        if not (out / "specdec.json").is_file():
+            raise ExportOptionError(
+                f"{out} exists and is not a specdec package; choose another --out"
+            )
+        if not options.overwrite:
+            raise ExportOptionError(
+                f"{out} holds a package already; choose another --out or pass --overwrite"
+            )
+    parent = out.absolute().parent
+    if not parent.is_dir():
+        raise ExportOptionError(f"there is no directory {parent}; create it first")
+
+
+def _resolve_draft(
+    options: ExportOptions, target: ModelSource, config: Any
+) -> tuple[ModelSource | None, Any | None]:
+    if options.draft == "none":
+        return None, None
+    if options.draft == "self":
+        return target, config
+    draft = resolve_source(options.draft, trust_remote_code=options.trust_remote_code)
+    draft_config = load_config(draft)
+    _check_decoder(draft_config, draft.name)
+    return draft, draft_config
+
+
+def _check_decoder(config: Any, name: str) -> None:
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    kind = config.model_type
+    if getattr(config, "is_encoder_decoder", False):
+        raise UnsupportedModelError(
+            f"{name} is an encoder-decoder model ({kind}); allowed are decoder-only models"
+        )
+    remote = "AutoModelForCausalLM" in (getattr(config, "auto_map", None) or {})
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING and not remote:
+        raise UnsupportedModelError(
+            f"{name} has architecture {kind!r}, which is not a causal language model; allowed "
+            "are decoder-only models"
+        )
+    if getattr(config, "quantization_config", None):
+        raise UnsupportedModelError(
+            f"{name} is quantized already; allowed are full-precision weights (the export "
+            "quantizes the draft itself)"
+        )
+    _check_optimum(kind, name)
+
+
+def _check_optimum(kind: str, name: str) -> None:
+    import optimum.exporters.onnx.model_configs  # noqa: F401  (registers the architectures)
+    from optimum.exporters.tasks import TasksManager
+
+    try:
+        tasks = TasksManager.get_supported_tasks_for_model_type(
+            kind, exporter="onnx", library_name="transformers"
+        )
+    except (KeyError, ValueError):
+        tasks = {}
+    if "text-generation-with-past" not in tasks:
+        raise UnsupportedModelError(
+            f"{name} has architecture {kind!r}, which Optimum does not export for text "
+            "generation; see docs/architectures.md for those it does"
+        )
+
+
+def _context(config: Any) -> int | None:
+    text = config.get_text_config()
+    for attribute in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"):
+        limit = getattr(text, attribute, None)
+        if isinstance(limit, int) and limit > 0:
+            return min(limit, _static_rope_limit(text, limit))
+    return None
+
+
+def _static_rope_limit(config: Any, limit: int) -> int:
+    """Positions up to which a length-dependent rotary embedding does not depend on it.
+
+    Tables cannot follow frequencies that change with the length of the text ("dynamic" and
+    "longrope" scaling), so such models are exported for their original context.
+    """
+    scaling = getattr(config, "rope_scaling", None) or {}
+    if scaling.get("rope_type", scaling.get("type")) not in ("dynamic", "longrope"):
+        return limit
+    original = getattr(config, "original_max_position_embeddings", None)
+    return int(original or scaling.get("original_max_position_embeddings") or limit)
+
+
+def _max_length(config: Any, asked: int | None, name: str) -> int:
+    limit = _context(config)
+    if asked is None:
+        return min(limit or _DEFAULT_LENGTH, _DEFAULT_LENGTH)
+    if limit is not None and asked > limit:
+        raise ExportOptionError(
+            f"--max-length is {asked}; {name} allows at most {limit} tokens of context"
+        )
+    return asked
+
+
+def _check_disk(out: Path, configs: list[Any]) -> None:
+    needed = sum(_BYTES_PER_WEIGHT * _num_weights(c) for c in configs if c is not None)
+    free = shutil.disk_usage(out.absolute().parent).free
+    if free < needed:
+        raise ExportError(
+            f"the export needs about {needed / 1e9:.1f} GB of disk beside {out}, but "
+            f"{free / 1e9:.1f} GB are free; free some or choose another --out"
+        )
+
+
+def _num_weights(config: Any) -> int:
+    """Size of the model, counted on its skeleton (no memory is allocated)."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    try:
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config)
+    except Exception:  # remote code or an exotic constructor: go without the estimate
+        return 0
+    return int(sum(p.numel() for p in model.parameters()))

@@ -1,0 +1,195 @@
+"""Quantize the weights of a simplified graph, one recipe at a time.
+
+The matrix multiplications are quantized by ONNX Runtime's own quantizers: 8 or 4 bits in blocks
+(`MatMulNBits`; round to nearest, k-quant, or half-quadratic: Badri and Shaji, 2023) or 8 bits
+with activations quantized as they come (`MatMulInteger`). The output head is one of them. The
+embedding table is stored as 8-bit rows, each with its scale.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from specdec.export.errors import ExportOptionError
+from specdec.export.weights import add_initializer, save_graph
+
+__all__ = ["RECIPES", "Recipe", "find_recipe", "quantize"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One way to store and run a draft's weights."""
+
+    name: str
+    storage: str
+    """Precision on disk, as the manifest names it."""
+    compute: str
+    """Precision of the arithmetic on the CPU."""
+    method: str
+    """"none", "dynamic", "rtn", "kquant" or "hqq"."""
+    bits: int = 32
+    head_bits: int = 32
+    block_size: int = 32
+
+
+RECIPES = {
+    recipe.name: recipe
+    for recipe in (
+        Recipe("fp32", "fp32", "fp32", "none"),
+        Recipe("fp16", "fp16", "fp32", "none", 16, 16),
+        Recipe("int8-dynamic", "int8", "int8", "dynamic", 8, 8),
+        Recipe("int8-blocks", "int8", "int8", "rtn", 8, 8),
+        Recipe("int4-rtn", "int4", "int8", "rtn", 4, 8),
+        Recipe("int4-kquant", "int4", "int8", "kquant", 4, 8),
+        Recipe("int4-hqq", "int4", "int8", "hqq", 4, 8),
+    )
+}
+_SHORT = {"int8": "int8-blocks", "int4": "int4-kquant"}
+_ACCURACY_INT8 = 4
+"""MatMulNBits accuracy level: multiply in 8-bit integers."""
+
+
+def find_recipe(name: str) -> Recipe:
+    """The recipe called `name`; "int8" and "int4" are the measured best of their kind.
+
+    Raises:
+        ExportOptionError: no such recipe.
+    """
+    recipe = RECIPES.get(_SHORT.get(name, name))
+    if recipe is None:
+        allowed = ", ".join([*_SHORT, *RECIPES])
+        raise ExportOptionError(f"draft precision {name!r} is not known; allowed are {allowed}")
+    return recipe
+
+
+def quantize(source: Path, out: Path, recipe: Recipe) -> None:
+    """Write `source` with its weights quantized.
+
+    Args:
+        source: a simplified float32 graph with external data.
+        out: the `.onnx` file to write; its weights go beside it in `<name>.data`.
+        recipe: a recipe whose method is not "none".
+    """
+    with _quiet():
+        if recipe.method == "dynamic":
+            proto = _dynamic(source, out)
+        else:
+            proto = onnx.load(source)
+            proto = _blocks(proto, recipe)
+    model = ir.from_proto(proto)
+    del proto
+    _quantize_embedding(model)
+    save_graph(model, out)
+
+
+def _dynamic(source: Path, out: Path) -> onnx.ModelProto:
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    scratch = out.with_name(f"{out.stem}-dynamic.onnx")
+    quantize_dynamic(
+        source,
+        scratch,
+        op_types_to_quantize=["MatMul"],
+        per_channel=True,
+        weight_type=QuantType.QInt8,
+        use_external_data_format=True,
+        extra_options={"MatMulConstBOnly": True, "WeightSymmetric": True},
+    )
+    proto = onnx.load(scratch)
+    scratch.unlink()
+    scratch.with_name(f"{scratch.name}.data").unlink()
+    return proto
+
+
+def _blocks(proto: onnx.ModelProto, recipe: Recipe) -> onnx.ModelProto:
+    """Quantize the body and then the head, which may keep more bits."""
+    heads = [node.name for node in proto.graph.node if "logits" in node.output]
+    proto = _nbits(proto, recipe.method, recipe.bits, recipe.block_size, heads)
+    proto = _nbits(proto, "rtn", recipe.head_bits, recipe.block_size, [])
+    for node in proto.graph.node:
+        if node.op_type == "MatMulNBits":
+            kept = [a for a in node.attribute if a.name != "accuracy_level"]
+            del node.attribute[:]
+            node.attribute.extend(
+                [*kept, onnx.helper.make_attribute("accuracy_level", _ACCURACY_INT8)]
+            )
+    return proto
+
+
+def _nbits(
+    proto: onnx.ModelProto, method: str, bits: int, block_size: int, exclude: list[str]
+) -> onnx.ModelProto:
+    from onnxruntime.quantization import matmul_nbits_quantizer as nbits
+
+    if method == "kquant":
+        config: Any = nbits.KQuantWeightOnlyQuantConfig()
+    elif method == "hqq":
+        config = nbits.HQQWeightOnlyQuantConfig(block_size=block_size, bits=bits)
+    else:
+        config = nbits.DefaultWeightOnlyQuantConfig(
+            block_size=block_size, is_symmetric=True, accuracy_level=_ACCURACY_INT8, bits=bits
+        )
+    quantizer = nbits.MatMulNBitsQuantizer(
+        proto,
+        bits=bits,
+        block_size=block_size,
+        is_symmetric=True,
+        accuracy_level=_ACCURACY_INT8,
+        nodes_to_exclude=exclude,
+        algo_config=config,
+    )
+    quantizer.process()
+    return quantizer.model.model
+
+
+def _quantize_embedding(model: ir.Model) -> None:
+    """Replace each float Gather table by int8 rows and one float scale a row."""
+    for node in list(model.graph):
+        if node.op_type != "Gather" or not node.inputs[0].is_initializer():
+            continue
+        table = node.inputs[0]
+        if table.const_value.dtype != ir.DataType.FLOAT or len(table.const_value.shape) != 2:
+            continue
+        if len(table.uses()) != 1:
+            continue
+        weights = table.const_value.numpy()
+        scales = np.abs(weights).max(axis=1, keepdims=True).astype(np.float32) / 127.0
+        rows = np.rint(weights / np.where(scales == 0, 1, scales)).astype(np.int8)
+        name = table.name
+        quantized = add_initializer(model, f"{name}_int8", rows)
+        scale = add_initializer(model, f"{name}_scale", scales)
+        ids = node.inputs[1]
+        picked = ir.node("Gather", [quantized, ids])
+        widened = ir.node("Cast", [picked.outputs[0]], {"to": ir.DataType.FLOAT})
+        factors = ir.node("Gather", [scale, ids])
+        product = ir.node("Mul", [widened.outputs[0], factors.outputs[0]])
+        output = node.outputs[0]
+        product.outputs[0].type, product.outputs[0].shape = output.type, output.shape
+        model.graph.insert_before(node, [picked, widened, factors, product])
+        ir.convenience.replace_all_uses_with(output, product.outputs[0])
+        model.graph.remove(node, safe=True)
+        del model.graph.initializers[name]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence what the quantizers log, warn and print."""
+    previous = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(previous)

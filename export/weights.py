@@ -1,0 +1,81 @@
+"""Save graphs, and store float32 weights in half the bytes.
+
+An FP16 target on the CPU keeps FP16 weights on disk and computes in FP32 (FP16 arithmetic is
+three times slower there): every large matrix becomes an FP16 initializer and a `Cast`, which
+ONNX Runtime folds once when it loads. A table that is only looked up is cast row by row after
+the look-up instead, so it stays small in memory too.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+
+__all__ = ["add_initializer", "save_graph", "store_fp16"]
+
+_SMALL = 4096
+"""Elements below which a float32 weight (a norm, a bias) stays as it is."""
+_FP16_MAX = 65504.0
+
+
+def save_graph(model: ir.Model, path: Path) -> None:
+    """Write `path` and, beside it, all weights in `<name>.data` (so the graph may pass 2 GB)."""
+    ir.save(model, path, external_data=f"{path.name}.data", alignment=4096)
+
+
+def add_initializer(model: ir.Model, name: str, array: np.ndarray) -> ir.Value:
+    """Register a new constant of `model` and return its value."""
+    tensor = ir.tensor(array, name=name)
+    value = ir.Value(
+        name=name, shape=tensor.shape, type=ir.TensorType(tensor.dtype), const_value=tensor
+    )
+    model.graph.register_initializer(value)
+    return value
+
+
+def store_fp16(model: ir.Model) -> list[str]:
+    """Turn the large float32 weights of `model` into FP16 with casts, in place.
+
+    Returns:
+        Names of weights that stay float32 because a value is outside FP16's range.
+    """
+    kept: list[str] = []
+    for name, value in list(model.graph.initializers.items()):
+        tensor = value.const_value
+        if tensor is None or tensor.dtype != ir.DataType.FLOAT or tensor.size < _SMALL:
+            continue
+        if len(tensor.shape) < 2:
+            continue
+        array = tensor.numpy()
+        if np.abs(array).max() > _FP16_MAX:
+            kept.append(name)
+            continue
+        _replace(model, value, array.astype(np.float16))
+    return kept
+
+
+def _replace(model: ir.Model, value: ir.Value, half: np.ndarray) -> None:
+    uses = list(value.uses())
+    name = value.name
+    stored = add_initializer(model, f"{name}_fp16", half)
+    if all(use.node.op_type == "Gather" and use.idx == 0 for use in uses):
+        for use in uses:
+            _cast_rows(model, use.node, stored)
+    else:
+        cast = ir.node("Cast", [stored], {"to": ir.DataType.FLOAT})
+        first = next(node for node in model.graph)
+        model.graph.insert_before(first, cast)
+        ir.convenience.replace_all_uses_with(value, cast.outputs[0])
+    del model.graph.initializers[name]
+
+
+def _cast_rows(model: ir.Model, gather: ir.Node, table: ir.Value) -> None:
+    output = gather.outputs[0]
+    picked = ir.node("Gather", [table, gather.inputs[1]], dict(gather.attributes))
+    cast = ir.node("Cast", [picked.outputs[0]], {"to": ir.DataType.FLOAT})
+    cast.outputs[0].type, cast.outputs[0].shape = output.type, output.shape
+    model.graph.insert_before(gather, [picked, cast])
+    ir.convenience.replace_all_uses_with(output, cast.outputs[0])
+    model.graph.remove(gather, safe=True)
