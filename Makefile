@@ -1,0 +1,49 @@
+# make help lists the targets. Everything happens in .venv and packages/; no step by hand.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+DEMO   := packages/demo
+PROMPT ?= Give me three tips for writing clear documentation.
+
+# The import names come from setuptools' package-dir mapping, which mypy does not read:
+# a folder of links shows it the same tree.
+TYPING := build/typing
+PARTS  := engines runtime cli
+
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
+
+demo: $(DEMO)/specdec.json ## from a bare clone: install, export the demo pair, generate
+	$(BIN)/specdec-run $(DEMO) --prompt "$(PROMPT)" --max-new-tokens 128 --stats
+
+test: lint ## ruff, mypy, pytest
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.installed-dev ## ruff and mypy
+	$(BIN)/ruff check .
+	mkdir -p $(TYPING)/specdec
+	for part in $(PARTS); do ln -sfn $(CURDIR)/$$part $(TYPING)/specdec/$$part; done
+	MYPYPATH=$(TYPING) $(BIN)/mypy $(PARTS:%=-p specdec.%)
+
+clean: ## remove the environment, the demo package and every build output
+	rm -rf $(VENV) packages build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml scripts/install.py | $(BIN)/python
+	$(BIN)/python scripts/install.py
+	touch $@
+
+$(VENV)/.installed-dev: pyproject.toml scripts/install.py | $(BIN)/python
+	$(BIN)/python scripts/install.py --dev
+	touch $@ $(VENV)/.installed
+
+# Written anew when the code that makes packages changes.
+$(DEMO)/specdec.json: $(VENV)/.installed $(wildcard export/*.py export/*/*.py)
+	mkdir -p $(dir $(DEMO))
+	$(BIN)/specdec-export --target demo --draft self --draft-precision int8 --out $(DEMO) --overwrite

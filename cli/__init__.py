@@ -1,0 +1,1 @@
+"""The commands `specdec-export` and `specdec-run`: parse, call, print, exit codes; nothing else."""

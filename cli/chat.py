@@ -1,0 +1,59 @@
+"""The interactive chat: one line in, one answer out, the conversation kept in a session."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from specdec.cli.answers import AnswerPrinter
+from specdec.cli.common import EXIT_DONE, EXIT_FAILED, fail
+from specdec.cli.prompts import to_request
+
+if TYPE_CHECKING:
+    from specdec.runtime import SamplingParams, SpeculativeDecoder
+
+__all__ = ["converse"]
+
+
+def converse(
+    decoder: SpeculativeDecoder, params: SamplingParams, system: str | None, printer: AnswerPrinter
+) -> int:
+    """Answer lines of stdin until it ends or says `/exit`; return the exit code.
+
+    `/reset` forgets the conversation. Ctrl-C while an answer is generated ends the answer and
+    keeps what was said. A line that cannot be answered is reported and the chat goes on.
+    """
+    code = EXIT_DONE
+    while True:  # one conversation a pass
+        opening = system
+        with decoder.session() as session:
+            while True:
+                line = _read_line()
+                if line is None or line == "/exit":
+                    return code
+                if line == "/reset":
+                    break
+                if not line:
+                    continue
+                try:
+                    printer.play(session.stream(to_request(line, opening, True), params))
+                    opening = None
+                except _prompt_error() as error:
+                    fail(str(error))
+                    code = EXIT_FAILED
+
+
+def _read_line() -> str | None:
+    """Return the next line without spaces around it, None at the end of stdin."""
+    if sys.stdin.isatty():
+        click.echo("> ", nl=False, err=True)
+    data = sys.stdin.buffer.readline()
+    return data.decode("utf-8", "replace").strip() if data else None
+
+
+def _prompt_error() -> type[Exception]:
+    from specdec.runtime import PromptError
+
+    return PromptError

