@@ -138,13 +138,17 @@ class SpeculativeDecoder:
         params: SamplingParams | None = None,
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        reuse_prefix: bool = False,
     ) -> GenerationResult:
-        """Generate from an empty cache and wait for the end.
+        """Generate and wait for the end.
 
         Args:
             prompt: text, token ids, or chat messages.
             params: None is greedy with 128 new tokens.
             tools: tool descriptions for the chat template.
+            reuse_prefix: start from what the cache still holds of a common prefix, such as a
+                long system prompt, instead of from an empty cache. Saves its prefill; logits
+                may then round differently from those of a fresh run.
 
         Raises:
             PromptError: the prompt is empty, too long, or not understood.
@@ -152,7 +156,7 @@ class SpeculativeDecoder:
             BusyError: another generation is open.
             NumericalError: the model gave NaN or infinite logits.
         """
-        return self.stream(prompt, params, tools=tools).drain()
+        return self.stream(prompt, params, tools=tools, reuse_prefix=reuse_prefix).drain()
 
     def stream(
         self,
@@ -160,11 +164,12 @@ class SpeculativeDecoder:
         params: SamplingParams | None = None,
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        reuse_prefix: bool = False,
     ) -> GenerationStream:
         """The same, chunk by chunk; closing the stream cancels it. Raises as `generate`."""
         params = params or SamplingParams()
         self.check_open()
-        return self.start(self.encode(prompt, tools), params)
+        return self.start(self.encode(prompt, tools), params, reuse=reuse_prefix)
 
     def session(self) -> Session:
         """A conversation that keeps the cache between its turns."""
@@ -172,7 +177,7 @@ class SpeculativeDecoder:
         return Session(self)
 
     def cancel(self) -> None:
-        """End the open generation, if any, before its next round; from any thread."""
+        """End the open generation, if any, after its present round; from any thread."""
         stream = self._open_stream()
         if stream is not None:
             stream.cancel()
@@ -231,13 +236,16 @@ class SpeculativeDecoder:
         reuse: bool = False,
         on_end: Callable[[GenerationResult, bool], None] | None = None,
     ) -> GenerationStream:
-        """Open a stream over ids; sessions pass `reuse` to keep the shared prefix cached."""
+        """Open a stream over ids; `reuse` keeps the shared prefix that is cached."""
         self.check_open()
         self._parts.check_supported(params)
         info = self._parts.target.info
         ids = fit_prompt(prompt_ids, params, info.vocab_size, info.max_length)
         generation = Generation(self._parts, ids, params, reuse)
         self._acquire()
+        if self._closed:  # by another thread, since the first look
+            self._lock.release()
+            self.check_open()
 
         def end(result: GenerationResult, failed: bool) -> None:
             try:

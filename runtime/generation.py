@@ -51,7 +51,7 @@ class Generation:
         self._loop = self._build(params)
 
     def cancel(self) -> None:
-        """Ask to stop before the next round; may be called from any thread."""
+        """Ask to stop after the round in progress; may be called from any thread."""
         self._cancelled.set()
 
     def next_chunk(self) -> Chunk:
@@ -93,19 +93,24 @@ class Generation:
         )
 
     def _play_or_end(self, began: float) -> None:
+        """Play a round unless it is over; a wish to cancel counts before and after it."""
         output, caches = self._loop.output, self._loop.caches
+        if not self._cancelled.is_set():
+            if len(caches.ids) > caches.target.info.max_length:
+                output.finish("context")
+            else:
+                self._play(began)
         if self._cancelled.is_set():
             output.finish("cancelled")
-        elif len(caches.ids) > caches.target.info.max_length:
-            output.finish("context")
-        else:
-            first = not output.token_ids
-            self._loop.play()
-            if first:
-                seconds = self._recorder.active_seconds + perf_counter() - began
-                self._recorder.first_token_seconds = seconds
-            return
-        self._loop.settle()
+        if output.finish_reason is not None:
+            self._loop.settle()
+
+    def _play(self, began: float) -> None:
+        first = not self._loop.output.token_ids
+        self._loop.play()
+        if first:
+            seconds = self._recorder.active_seconds + perf_counter() - began
+            self._recorder.first_token_seconds = seconds
 
     def _prefill(self) -> None:
         caches, loop = self._parts.caches, self._loop

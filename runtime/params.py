@@ -60,7 +60,7 @@ class SamplingParams:
     no_repeat_ngram_size: int = 0
     """Ban tokens that would repeat an n-gram of prompt and output; 0 is off."""
     logit_bias: Mapping[int, float] | None = None
-    """Added to the logits of these token ids; `-inf` bans a token."""
+    """Added to the logits of these token ids (-1e9 .. 1e9); `-inf` bans a token."""
     stop: tuple[str, ...] = ()
     """The text ends before the first of these strings. A single string is accepted."""
     stop_token_ids: tuple[int, ...] = ()
@@ -195,9 +195,11 @@ def _biases(value: object) -> dict[int, float]:
     for token, bias in value.items():
         token_id = check_integer("a token id of logit_bias", token, 0)
         is_number = isinstance(bias, Real) and not isinstance(bias, bool)
-        if not is_number or math.isnan(float(bias)) or float(bias) > _HUGE:
+        number = float(bias) if is_number else math.nan
+        if not (abs(number) <= _HUGE or number == -math.inf):
             raise InvalidParameterError(
-                f"logit_bias[{token_id}] is {bias!r}; allowed is a number, -inf to ban the token"
+                f"logit_bias[{token_id}] is {bias!r}; "
+                "allowed is a number in -1e9 .. 1e9, or -inf to ban the token"
             )
-        biases[token_id] = float(bias)
+        biases[token_id] = number
     return biases

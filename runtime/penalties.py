@@ -153,7 +153,8 @@ class _IdSet:
 def _repeat(out: Floats, ids: Ids, penalty: float) -> None:
     """Divide positive and multiply negative logits by `penalty` (Keskar et al., 2019)."""
     values = out[ids]
-    out[ids] = np.where(values > 0, values / penalty, values * penalty)
+    with np.errstate(over="ignore"):  # a model's own mask value may become -inf
+        out[ids] = np.where(values > 0, values / penalty, values * penalty)
 
 
 def _checked_ids(option: str, tokens: Iterable[int], vocab_size: int) -> Ids:

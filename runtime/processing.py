@@ -80,15 +80,27 @@ class LogitsProcessor:
         adjusted = self._history.adjust(row, extension)
         if adjusted is not row:
             best = int(np.argmax(adjusted))
-            if np.isneginf(adjusted[best]):
-                options = " and ".join(self._history.banning_options(extension))
-                raise NoTokenLeftError(
-                    f"no token is left to choose at position {position}: {options} "
-                    "forbid every token the model allows; relax them"
-                )
+            if not np.isfinite(adjusted[best]):
+                raise self._adjusted_error(float(adjusted[best]), extension, position)
         if self._temperature == 0.0:
             return Distribution.one_hot(best, self._vocab_size, row.dtype)
         return self._sample_law(adjusted, float(adjusted[best]))
+
+    def _adjusted_error(
+        self, highest: float, extension: Sequence[int], position: int
+    ) -> NoTokenLeftError | NumericalError:
+        """Why the options left no usable logit."""
+        if np.isneginf(highest):
+            names = self._history.banning_options(extension) or ["repetition_penalty"]
+            options = " and ".join(names)
+            return NoTokenLeftError(
+                f"no token is left to choose at position {position}: {options} "
+                "forbid every token the model allows; relax them"
+            )
+        return NumericalError(
+            f"the options turned the {self._engine_name} engine's logits at position {position} "
+            f"into {highest}; use a repetition_penalty closer to 1"
+        )
 
     def _sample_law(self, row: Floats, peak: float) -> Distribution:
         """Temperature, truncation and normalisation; `peak` is the highest logit of `row`."""

@@ -78,16 +78,17 @@ class Session:
             return self._stream_messages(cast("Sequence[Message]", prompt), params, tools)
         if self._messages:
             raise PromptError("this session holds messages; pass messages, not text or ids")
-        new_ids = self._decoder.encode(prompt, tools, continues=bool(self._ids))
+        before = self._ids
+        new_ids = self._decoder.encode(prompt, tools, continues=bool(before))
 
         def end(result: GenerationResult, failed: bool) -> None:
-            if not failed:
+            if not failed and self._ids is before:  # else it was reset meanwhile
                 self._ids = [*result.prompt_token_ids, *result.token_ids]
 
-        return self._decoder.start(self._ids + new_ids, params, reuse=True, on_end=end)
+        return self._decoder.start(before + new_ids, params, reuse=True, on_end=end)
 
     def reset(self) -> None:
-        """Forget every turn."""
+        """Forget every turn, one that is still open included."""
         self._ids = []
         self._messages = []
 
@@ -114,10 +115,10 @@ class Session:
     ) -> GenerationStream:
         if self._ids and not self._messages:
             raise PromptError("this session holds text or ids; pass text or ids, not messages")
-        history = [*self._messages, *messages]
+        before, history = self._ids, [*self._messages, *messages]
 
         def end(result: GenerationResult, failed: bool) -> None:
-            if not failed:
+            if not failed and self._ids is before:
                 self._ids = [*result.prompt_token_ids, *result.token_ids]
                 self._messages = [*history, {"role": "assistant", "content": result.text}]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from types import TracebackType
 
@@ -16,7 +17,8 @@ OnEnd = Callable[[GenerationResult, bool], None]
 class GenerationStream(Iterator[Chunk]):
     """The chunks of one generation; the last one has a `finish_reason`.
 
-    The decoder is busy until the stream ends, is closed, or is garbage-collected.
+    The decoder is busy until the stream ends, is closed, or is garbage-collected. `cancel` and
+    `close` may be called from any thread at any moment; chunks are for one thread at a time.
     """
 
     def __init__(self, generation: Generation, on_end: OnEnd) -> None:
@@ -28,7 +30,8 @@ class GenerationStream(Iterator[Chunk]):
         self._generation = generation
         self._on_end = on_end
         self._result: GenerationResult | None = None
-        self._running = False
+        self._turn = threading.Lock()  # held while a chunk is made or the end is written down
+        self._closing = False
 
     @property
     def result(self) -> GenerationResult | None:
@@ -39,18 +42,10 @@ class GenerationStream(Iterator[Chunk]):
         return self
 
     def __next__(self) -> Chunk:
-        if self._result is not None:
-            raise StopIteration
-        self._running = True
-        try:
-            chunk = self._generation.next_chunk()
-        except BaseException as error:
-            self._end(failed=isinstance(error, Exception))
-            raise
-        finally:
-            self._running = False
-        if chunk.finish_reason is not None:
-            self._end(failed=False)
+        with self._turn:
+            chunk = self._next()
+        if self._closing:  # asked for between the last look at the flag and the release
+            self.close()
         return chunk
 
     def drain(self) -> GenerationResult:
@@ -61,7 +56,7 @@ class GenerationStream(Iterator[Chunk]):
         return self._result
 
     def cancel(self) -> None:
-        """Ask for an end before the next round; the last chunk then says "cancelled".
+        """Ask for an end after the round in progress; the last chunk then says "cancelled".
 
         May be called from any thread.
         """
@@ -70,12 +65,16 @@ class GenerationStream(Iterator[Chunk]):
     def close(self) -> None:
         """End now; `result` then says "cancelled" unless the stream had ended. Idempotent.
 
-        While another thread waits for a chunk this asks for an end, as `cancel` does.
+        While another thread waits for a chunk this asks for an end, as `cancel` does: the
+        chunk that thread gets is the last one, and the decoder is free when it has it.
         """
-        if self._running:
-            self.cancel()
-        else:
-            self._end(failed=False)
+        self._closing = True
+        self._generation.cancel()
+        if self._turn.acquire(blocking=False):
+            try:
+                self._end(failed=False)
+            finally:
+                self._turn.release()
 
     def __enter__(self) -> GenerationStream:
         return self
@@ -89,8 +88,20 @@ class GenerationStream(Iterator[Chunk]):
         self.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_result"):
+        if hasattr(self, "_closing"):
             self.close()
+
+    def _next(self) -> Chunk:
+        if self._result is not None:
+            raise StopIteration
+        try:
+            chunk = self._generation.next_chunk()
+        except BaseException as error:
+            self._end(failed=isinstance(error, Exception))
+            raise
+        if chunk.finish_reason is not None:
+            self._end(failed=False)
+        return chunk
 
     def _end(self, failed: bool) -> None:
         if self._result is None:

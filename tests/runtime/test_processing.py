@@ -116,6 +116,21 @@ def test_no_token_left_names_the_options() -> None:
         process(np.zeros(SIZE), [1], [], [], params)
 
 
+def test_penalties_that_overflow_are_an_error_not_a_token() -> None:
+    """Row 22 of docs/defects.md: +inf or NaN after the options must not choose token 0."""
+    high = np.full(SIZE, 1e37, dtype=np.float32)
+    penalty = SamplingParams(temperature=1.0, repetition_penalty=1e-4)
+    with pytest.raises(NumericalError, match="a repetition_penalty closer to 1"):
+        process(high, [1], [], [], penalty)
+    lowest = np.full(SIZE, np.finfo(np.float32).min)
+    lowest[2] = 0.0
+    law = process(lowest, [1], [], [], SamplingParams(temperature=1.0, repetition_penalty=2.0))
+    assert law.prob(2) == 1.0
+    everything = SamplingParams(repetition_penalty=2.0)
+    with pytest.raises(NoTokenLeftError, match="repetition_penalty"):
+        process(lowest[[0] * SIZE], list(range(SIZE)), [], [], everything)
+
+
 def test_ids_outside_the_vocabulary_are_refused() -> None:
     with pytest.raises(InvalidParameterError, match="logit_bias holds token id 8"):
         process(np.zeros(SIZE), [1], [], [], SamplingParams(logit_bias={8: 1.0}))
