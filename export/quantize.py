@@ -22,7 +22,7 @@ import onnx
 import onnx_ir as ir
 
 from specdec.export.errors import ExportOptionError
-from specdec.export.weights import add_initializer, save_graph
+from specdec.export.weights import add_initializer, is_token_lookup, save_graph
 
 __all__ = ["RECIPES", "Recipe", "find_recipe", "quantize"]
 
@@ -41,6 +41,7 @@ class Recipe:
     bits: int = 32
     head_bits: int = 32
     block_size: int = 32
+    """Weights along the input that share a scale; more are faster, fewer more exact."""
 
 
 RECIPES = {
@@ -49,13 +50,13 @@ RECIPES = {
         Recipe("fp32", "fp32", "fp32", "none"),
         Recipe("fp16", "fp16", "fp32", "none", 16, 16),
         Recipe("int8-dynamic", "int8", "int8", "dynamic", 8, 8),
-        Recipe("int8-blocks", "int8", "int8", "rtn", 8, 8),
-        Recipe("int4-rtn", "int4", "int8", "rtn", 4, 8),
+        Recipe("int8-blocks", "int8", "int8", "rtn", 8, 8, 64),
+        Recipe("int4-rtn", "int4", "int8", "rtn", 4, 8, 64),
         Recipe("int4-kquant", "int4", "int8", "kquant", 4, 8),
         Recipe("int4-hqq", "int4", "int8", "hqq", 4, 8),
     )
 }
-_SHORT = {"int8": "int8-blocks", "int4": "int4-kquant"}
+_SHORT = {"int8": "int8-blocks", "int4": "int4-rtn"}
 _ACCURACY_INT8 = 4
 """MatMulNBits accuracy level: multiply in 8-bit integers."""
 
@@ -114,8 +115,7 @@ def _dynamic(source: Path, out: Path) -> onnx.ModelProto:
 
 def _blocks(proto: onnx.ModelProto, recipe: Recipe) -> onnx.ModelProto:
     """Quantize the body and then the head, which may keep more bits."""
-    heads = [node.name for node in proto.graph.node if "logits" in node.output]
-    proto = _nbits(proto, recipe.method, recipe.bits, recipe.block_size, heads)
+    proto = _nbits(proto, recipe.method, recipe.bits, recipe.block_size, [_head(proto)])
     proto = _nbits(proto, "rtn", recipe.head_bits, recipe.block_size, [])
     for node in proto.graph.node:
         if node.op_type == "MatMulNBits":
@@ -125,6 +125,15 @@ def _blocks(proto: onnx.ModelProto, recipe: Recipe) -> onnx.ModelProto:
                 [*kept, onnx.helper.make_attribute("accuracy_level", _ACCURACY_INT8)]
             )
     return proto
+
+
+def _head(proto: onnx.ModelProto) -> str:
+    """Name of the matrix multiplication that makes the logits (a scale or cap may follow it)."""
+    producers = {output: node for node in proto.graph.node for output in node.output}
+    node = producers["logits"]
+    while node.op_type != "MatMul":
+        node = next(producers[name] for name in node.input if name in producers)
+    return node.name
 
 
 def _nbits(
@@ -154,15 +163,11 @@ def _nbits(
 
 
 def _quantize_embedding(model: ir.Model) -> None:
-    """Replace each float Gather table by int8 rows and one float scale a row."""
+    """Replace the table that tokens look up by int8 rows and one float scale a row."""
     for node in list(model.graph):
-        if node.op_type != "Gather" or not node.inputs[0].is_initializer():
+        if not is_token_lookup(node) or len(node.inputs[0].uses()) != 1:
             continue
         table = node.inputs[0]
-        if table.const_value.dtype != ir.DataType.FLOAT or len(table.const_value.shape) != 2:
-            continue
-        if len(table.uses()) != 1:
-            continue
         weights = table.const_value.numpy()
         scales = np.abs(weights).max(axis=1, keepdims=True).astype(np.float32) / 127.0
         rows = np.rint(weights / np.where(scales == 0, 1, scales)).astype(np.int8)

@@ -14,12 +14,15 @@ from onnx_ir.passes import common
 __all__ = ["simplify"]
 
 _ATTENTION = "GroupQueryAttention"
-_PASS_THROUGH = {"Add", "MatMul", "Gemm"}
+_PASS_THROUGH = {"Add", "MatMul"}
 
 
 def simplify(model: ir.Model) -> None:
     """Rewrite `model` in place: lift constants, drop reshapes around attention, clean up."""
     common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+    for node in list(model.graph):
+        if node.op_type == "Gemm":
+            _split_gemm(model, node)
     for node in list(model.graph):
         if node.op_type == _ATTENTION:
             for index in range(3):
@@ -31,6 +34,23 @@ def simplify(model: ir.Model) -> None:
     _drop_unused_inputs(model)
     common.RemoveUnusedOpsetsPass()(model)
     common.ClearMetadataAndDocStringPass()(model)
+
+
+def _split_gemm(model: ir.Model, gemm: ir.Node) -> None:
+    """Write x @ W + b (GPT-2's `Conv1D`) as MatMul and Add, which the quantizers know."""
+    factors = [gemm.attributes.get_float(name, 1.0) for name in ("alpha", "beta")]
+    turned = [gemm.attributes.get_int(name, 0) for name in ("transA", "transB")]
+    if factors != [1.0, 1.0] or any(turned):
+        return
+    rows, weight, *bias = gemm.inputs
+    nodes = [ir.node("MatMul", [rows, weight])]
+    if bias and bias[0] is not None:
+        nodes.append(ir.node("Add", [nodes[0].outputs[0], bias[0]]))
+    for node in nodes:
+        node.outputs[0].type, node.outputs[0].shape = gemm.outputs[0].type, gemm.outputs[0].shape
+    model.graph.insert_before(gemm, nodes)
+    ir.convenience.replace_all_uses_with(gemm.outputs[0], nodes[-1].outputs[0])
+    model.graph.remove(gemm, safe=True)
 
 
 def _bypass_input_reshapes(node: ir.Node, index: int) -> None:

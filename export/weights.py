@@ -2,8 +2,9 @@
 
 An FP16 target on the CPU keeps FP16 weights on disk and computes in FP32 (FP16 arithmetic is
 three times slower there): every large matrix becomes an FP16 initializer and a `Cast`, which
-ONNX Runtime folds once when it loads. A table that is only looked up is cast row by row after
-the look-up instead, so it stays small in memory too.
+ONNX Runtime folds once when it loads. The token embedding, when it is a table of its own, is cast
+row by row after the look-up instead, so it stays small in memory too. Norms, biases and the
+tables of rotary angles are small and stay FP32.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-__all__ = ["add_initializer", "save_graph", "store_fp16"]
+__all__ = ["add_initializer", "is_token_lookup", "save_graph", "store_fp16"]
 
 _SMALL = 4096
 """Elements below which a float32 weight (a norm, a bias) stays as it is."""
 _FP16_MAX = 65504.0
+_ROTATING = {"GroupQueryAttention", "GatherElements"}
+"""Operators that read tables of rotary angles."""
 
 
 def save_graph(model: ir.Model, path: Path) -> None:
@@ -35,6 +38,17 @@ def add_initializer(model: ir.Model, name: str, array: np.ndarray) -> ir.Value:
     return value
 
 
+def is_token_lookup(node: ir.Node) -> bool:
+    """Whether `node` picks rows of a float32 table by the ids of `input_ids`."""
+    if node.op_type != "Gather" or not node.inputs[0].is_initializer():
+        return False
+    table, ids = node.inputs[0].const_value, node.inputs[1]
+    while ids.producer() is not None and ids.producer().op_type in ("Reshape", "Cast"):
+        ids = ids.producer().inputs[0]
+    is_float = table.dtype == ir.DataType.FLOAT and len(table.shape) == 2
+    return is_float and ids.name == "input_ids"
+
+
 def store_fp16(model: ir.Model) -> list[str]:
     """Turn the large float32 weights of `model` into FP16 with casts, in place.
 
@@ -46,7 +60,7 @@ def store_fp16(model: ir.Model) -> list[str]:
         tensor = value.const_value
         if tensor is None or tensor.dtype != ir.DataType.FLOAT or tensor.size < _SMALL:
             continue
-        if len(tensor.shape) < 2:
+        if len(tensor.shape) < 2 or any(u.node.op_type in _ROTATING for u in value.uses()):
             continue
         array = tensor.numpy()
         if np.abs(array).max() > _FP16_MAX:
