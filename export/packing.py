@@ -1,14 +1,14 @@
-"""Multiply once where a model multiplies the same rows by several matrices.
+"""Project queries, keys and values with one multiplication.
 
-Query, key and value projections read the same rows, and so do the gate and up projections of a
-gated feed-forward. Side by side as one matrix they cost one operator (one hand-off to the
-threads) instead of three or two; the attention node takes the packed rows as they are.
+The three projections read the same rows. Side by side as one matrix they cost one operator (one
+hand-off to the threads) instead of three, and the attention node takes the packed rows as they
+are. The gate and up projections of a feed-forward stay apart: packed, they need a split again,
+and that costs as much as it saves (docs/performance.md).
 """
 
 from __future__ import annotations
 
 import functools
-from collections import defaultdict
 
 import numpy as np
 import onnx_ir as ir
@@ -20,18 +20,10 @@ __all__ = ["pack_projections"]
 
 
 def pack_projections(model: ir.Model) -> None:
-    """Merge the projections of `model` that share their input, in place."""
+    """Merge the query, key and value projections of every attention node, in place."""
     for node in list(model.graph):
         if node.op_type == "GroupQueryAttention":
             _pack_attention(model, node)
-    common.RemoveUnusedNodesPass()(model)
-    groups: dict[int, list[ir.Node]] = defaultdict(list)
-    for node in model.graph:
-        if _is_projection(node):
-            groups[id(node.inputs[0])].append(node)
-    for nodes in groups.values():
-        if len(nodes) > 1 and len({_rows(node) for node in nodes}) == 1:
-            _pack_and_split(model, nodes)
     common.RemoveUnusedNodesPass()(model)
 
 
@@ -87,21 +79,6 @@ def _is_projection(node: ir.Node | None) -> bool:
     if weight is None or not weight.is_initializer() or node.outputs[0].is_graph_output():
         return False
     return len(weight.const_value.shape) == 2 and len(weight.uses()) == 1
-
-
-def _rows(node: ir.Node) -> int:
-    return int(node.inputs[1].const_value.shape[0])
-
-
-def _pack_and_split(model: ir.Model, nodes: list[ir.Node]) -> None:
-    widths = [int(node.inputs[1].const_value.shape[1]) for node in nodes]
-    product = ir.node("MatMul", [nodes[0].inputs[0], _concatenated(model, nodes)])
-    sizes = add_initializer(model, f"{nodes[0].name}_split", np.array(widths, np.int64))
-    split = ir.node("Split", [product.outputs[0], sizes], {"axis": -1}, num_outputs=len(nodes))
-    model.graph.insert_before(nodes[0], [product, split])
-    for node, output in zip(nodes, split.outputs, strict=True):
-        ir.convenience.replace_all_uses_with(node.outputs[0], output)
-        model.graph.remove(node, safe=True)
 
 
 def _concatenated(model: ir.Model, nodes: list[ir.Node]) -> ir.Value:
