@@ -14,12 +14,10 @@ from numpy.typing import NDArray
 
 from specdec.engines.engine import EngineInfo, check_forward
 from specdec.engines.errors import EngineError
+from specdec.engines.ort_interface import PAST, PRESENT
 from specdec.engines.ort_session import one_line
 
 __all__ = ["ConcatenatedEngine"]
-
-_PAST = "past_key_values."
-_PRESENT = "present."
 
 
 class ConcatenatedEngine:
@@ -32,9 +30,9 @@ class ConcatenatedEngine:
         self._prefill_chunk = prefill_chunk
         self._inputs = {node.name: node for node in session.get_inputs()}
         self._axes = {
-            name[len(_PAST) :]: _growing_axis(node, info.name)
+            name[len(PAST) :]: _growing_axis(node, info.name)
             for name, node in self._inputs.items()
-            if name.startswith(_PAST)
+            if name.startswith(PAST)
         }
         self._length = 0
         self._past = self._empty()
@@ -71,8 +69,8 @@ class ConcatenatedEngine:
             axis = self._axes[name]
             if array.shape[axis] != past:  # truncated since the last pass
                 array = np.ascontiguousarray(np.take(array, range(past), axis=axis))
-            feeds[_PAST + name] = array
-        names = ["logits", *(_PRESENT + name for name in self._past)]
+            feeds[PAST + name] = array
+        names = ["logits", *(PRESENT + name for name in self._past)]
         try:
             logits, *present = self._session.run(names, feeds)
         except Exception as error:  # the binding raises a dozen unrelated classes
@@ -102,7 +100,7 @@ class ConcatenatedEngine:
     def _empty(self) -> dict[str, NDArray[Any]]:
         past: dict[str, NDArray[Any]] = {}
         for name, axis in self._axes.items():
-            node = self._inputs[_PAST + name]
+            node = self._inputs[PAST + name]
             shape = [size if isinstance(size, int) else 1 for size in node.shape]
             shape[axis] = 0
             dtype = np.float16 if node.type == "tensor(float16)" else np.float32

@@ -26,12 +26,11 @@ from specdec.engines.devices import Device
 from specdec.engines.engine import Engine, EngineInfo, check_forward
 from specdec.engines.errors import EngineError
 from specdec.engines.manifest_entries import EngineEntry
+from specdec.engines.ort_interface import PAST, PRESENT, check_interface
 from specdec.engines.ort_session import create_session, one_line
 
 __all__ = ["KVCache", "OrtEngine", "load_ort_engine"]
 
-_PAST = "past_key_values."
-_PRESENT = "present."
 _KEPT_WIDTHS = 64
 
 
@@ -159,8 +158,8 @@ class OrtEngine:
         output = OrtValue.ortvalue_from_numpy(logits)
         binding.bind_ortvalue_output("logits", output)
         for name, value in self._cache.buffers.items():
-            binding.bind_ortvalue_input(_PAST + name, value)
-            binding.bind_ortvalue_output(_PRESENT + name, value)
+            binding.bind_ortvalue_input(PAST + name, value)
+            binding.bind_ortvalue_output(PRESENT + name, value)
         return _Width(binding, token_ids, positions, logits, (*kept, output, self._cache.buffers))
 
 
@@ -202,13 +201,13 @@ def load_ort_engine(
         backend=entry.backend,
         device=str(device),
     )
-    _check_graph(session, entry, name)
+    check_interface(session, entry, name)
     if entry.layout == "concatenated":
         from specdec.engines.ort_concatenated import ConcatenatedEngine
 
         return ConcatenatedEngine(session, info, entry.prefill_chunk)
     if share_cache_with is None:
-        cache = KVCache(_allocate(session, entry.max_length, device), device)
+        cache = KVCache(_allocate(entry, name, device), device)
     elif isinstance(share_cache_with, OrtEngine):
         cache = share_cache_with.cache
     else:
@@ -219,39 +218,23 @@ def load_ort_engine(
     return OrtEngine(session, info, cache, entry.prefill_chunk)
 
 
-def _allocate(session: Any, capacity: int, device: Device) -> dict[str, Any]:
-    """Zeroed KV buffers on the device, as the graph's past inputs declare them."""
+def _allocate(entry: EngineEntry, name: str, device: Device) -> dict[str, Any]:
+    """Zeroed KV buffers on the device; the system hands out their pages as they fill."""
     from onnxruntime import OrtValue
 
+    dtype = np.float16 if entry.kv_dtype == "float16" else np.float32
+    shape = (1, entry.num_kv_heads, entry.max_length, entry.head_size)
     buffers: dict[str, Any] = {}
-    for node in session.get_inputs():
-        if node.name.startswith(_PAST):
-            dtype = np.float16 if node.type == "tensor(float16)" else np.float32
-            zeros = np.zeros((1, node.shape[1], capacity, node.shape[3]), dtype)
-            buffers[node.name[len(_PAST) :]] = OrtValue.ortvalue_from_numpy(
-                zeros, device.kind, device.index
-            )
+    try:
+        for layer in range(entry.num_layers):
+            for part in ("key", "value"):
+                zeros = np.zeros(shape, dtype)
+                value = OrtValue.ortvalue_from_numpy(zeros, device.kind, device.index)
+                buffers[f"{layer}.{part}"] = value
+    except Exception as error:  # MemoryError, or whatever the device's allocator raises
+        size = 2 * entry.num_layers * int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        raise EngineError(
+            f"the {name} engine's KV cache of {entry.max_length} tokens needs {size / 1e9:.1f} GB "
+            f"on {device}, which cannot be had; export with a smaller --max-length"
+        ) from error
     return buffers
-
-
-def _check_graph(session: Any, entry: EngineEntry, name: str) -> None:
-    """Refuse a graph whose interface differs from what its manifest entry says."""
-    inputs = {node.name: node for node in session.get_inputs()}
-    outputs = {node.name: node for node in session.get_outputs()}
-    past = sorted(n[len(_PAST) :] for n in inputs if n.startswith(_PAST))
-    present = sorted(n[len(_PRESENT) :] for n in outputs if n.startswith(_PRESENT))
-    required = {"input_ids", "logit_rows"}
-    if entry.layout == "in_place":
-        required |= {"seqlens_k", "total_sequence_length"}
-    missing = sorted(required - inputs.keys())
-    if missing or "logits" not in outputs or not past or past != present:
-        raise EngineError(
-            f"the {name} engine {entry.graph} lacks {', '.join(missing) or 'a cache or logits'}; "
-            "allowed is a graph written by specdec-export"
-        )
-    width = outputs["logits"].shape[-1]
-    if isinstance(width, int) and width != entry.logits_width:
-        raise EngineError(
-            f"the {name} engine {entry.graph} has {width} logits a row; its manifest entry says "
-            f"{entry.logits_width}"
-        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from specdec.engines import Engine, EngineError, ort_engine
+from specdec.engines import Device, Engine, EngineError, ort_engine, read_package
 from specdec.engines.package import LoadedPackage, load_package
 from tests.engines.packages import (
     DRAFT_GRAPH,
@@ -223,3 +224,46 @@ def test_loading_leaves_the_package_as_it_was(root: Path) -> None:
     package.close()
     relist_tiny(root)
     assert json.loads((root / "specdec.json").read_text()) == before
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("num_kv_heads", 2, "[batch, 2, capacity, 8]"),
+        ("head_size", 16, "[batch, 1, capacity, 16]"),
+        ("kv_dtype", "float16", "tensor(float16)"),
+        ("num_layers", 2, "lacks past_key_values.1.key, past_key_values.1.value"),
+        ("logits_width", 16, "has 12 logits a row"),
+    ],
+)
+def test_a_graph_that_is_not_what_its_entry_says(
+    root: Path, field: str, value: Any, words: str
+) -> None:
+    def edit(tree: dict[str, Any]) -> None:
+        tree["engines"].pop("draft")
+        tree["engines"]["target"][field] = value
+
+    edit_manifest(root, edit)
+    with pytest.raises(EngineError) as caught:
+        load_package(root, num_threads=1)
+    assert words in assert_one_line(caught.value)
+
+
+def test_a_lying_draft_never_gets_the_targets_buffers(root: Path) -> None:
+    graph = tiny_graph(2)
+    for value in [*graph.graph.input, *graph.graph.output]:
+        if "key" in value.name or "value" in value.name:
+            value.type.tensor_type.shape.dim[3].dim_value = 16
+    onnx.save_model(graph, str(root / DRAFT_GRAPH))
+    relist_tiny(root)
+    with pytest.raises(EngineError, match="draft"):
+        load_package(root, num_threads=1)
+
+
+def test_a_cache_that_no_memory_can_hold(root: Path) -> None:
+    entry = read_package(root).manifest.target
+    size = {"max_length": 2**24, "num_attention_heads": 2**16, "num_kv_heads": 2**16}
+    huge = dataclasses.replace(entry, **size, head_size=2**16)
+    with pytest.raises(EngineError) as caught:
+        ort_engine._allocate(huge, "target", Device("cpu"))
+    assert "smaller --max-length" in assert_one_line(caught.value)
