@@ -8,6 +8,8 @@ from typing import Any
 import onnx_ir as ir
 
 from specdec.engines.manifest import EngineEntry
+from specdec.engines.ort_session import one_line
+from specdec.export.errors import UnsupportedModelError
 from specdec.export.in_place import kv_geometry
 from specdec.export.layouts import export_config
 from specdec.export.packing import pack_projections
@@ -32,8 +34,17 @@ def trace_graph(model: Any, layout: str, max_length: int, directory: Path) -> Pa
 
     Returns:
         A float32 `.onnx` file in `directory`, its weights beside it.
+
+    Raises:
+        UnsupportedModelError: Optimum or torch cannot trace the model.
     """
-    graph = trace(model, export_config(model, layout, max_length), directory)
+    try:
+        graph = trace(model, export_config(model, layout, max_length), directory)
+    except Exception as error:  # tracing raises whatever the model's own code raises
+        raise UnsupportedModelError(
+            f"the export of architecture {model.config.model_type!r} failed: {one_line(error)}; "
+            "see docs/architectures.md for what is known to work"
+        ) from error
     simplify(graph)
     pack_projections(graph)
     plain = directory / "plain.onnx"

@@ -195,7 +195,8 @@ def kv_geometry(config: Any) -> tuple[int, int]:
     """(num_kv_heads, head_size) of a transformers text config."""
     heads = config.num_attention_heads
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
-    if getattr(config, "multi_query", False):
+    every_head = getattr(config, "new_decoder_architecture", False)  # Falcon's
+    if getattr(config, "multi_query", False) and not every_head:
         kv_heads = 1
     head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
     return kv_heads, head_size

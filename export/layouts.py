@@ -52,7 +52,8 @@ def optimum_config_class(model_type: str, model: Any) -> type[Any]:
 def export_config(model: Any, layout: str, max_length: int) -> Any:
     """The Optimum config that exports `model` with a layout; see `fits_in_place`."""
     base = optimum_config_class(model.config.model_type, model)
-    made = in_place_config(base, max_length) if layout == "in_place" else concatenated_config(base)
+    in_place = layout == "in_place"
+    made = in_place_config(base, max_length) if in_place else concatenated_config(base, model)
     return made(model.config, task="text-generation", use_past=True, use_past_in_inputs=True)
 
 
@@ -93,8 +94,10 @@ def fits_in_place(model: Any, max_length: int) -> str | None:
     return None
 
 
-def concatenated_config(base: type[Any]) -> type[Any]:
+def concatenated_config(base: type[Any], model: Any) -> type[Any]:
     """Subclass an Optimum config so that the plain graph scores only the rows asked for."""
+    with torch.no_grad():
+        cached = tuple(model(input_ids=torch.tensor([[0]]), use_cache=True).past_key_values)
 
     class ConcatenatedOnnxConfig(base):  # type: ignore[misc]
         @property
@@ -112,6 +115,10 @@ def concatenated_config(base: type[Any]) -> type[Any]:
             dummy = plain.generate_dummy_inputs(framework=framework, **kwargs)
             rows = dummy["input_ids"].shape[1]
             dummy = {name: _one_sequence(value) for name, value in dummy.items()}
+            dummy["past_key_values"] = [
+                tuple(_with_heads_of(*pair) for pair in zip(past, layer, strict=False))
+                for past, layer in zip(dummy["past_key_values"], cached, strict=True)
+            ]
             dummy["logit_rows"] = torch.arange(rows - 2, rows)
             return dummy
 
@@ -128,6 +135,16 @@ def _one_sequence(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value[:1]
     return [tuple(part[:1] for part in layer) for layer in value]
+
+
+def _with_heads_of(past: torch.Tensor, cached: torch.Tensor) -> torch.Tensor:
+    """Give a dummy past the heads a model really caches.
+
+    Optimum counts the key-value heads of Falcon's new decoder, which caches every head.
+    """
+    if past.dim() != 4 or past.shape[1] == cached.shape[1]:
+        return past
+    return past[:, :1].expand(-1, cached.shape[1], -1, -1).contiguous()
 
 
 def _scoring_rows(model: Any, forward: Any) -> Any:

@@ -90,7 +90,9 @@ def export_package(options: ExportOptions, progress: Progress | None = None) -> 
 
 def _build(plan: Plan, directory: Path, progress: Progress) -> _Engines:
     """Write the engines of a plan into a package directory."""
-    built = _Engines()
+    built = _Engines(notes=list(plan.notes))
+    for note in plan.notes:
+        progress.note(note)
     options = plan.options
     target_recipe = find_recipe(options.target_precision)
     draft_recipe = find_recipe(options.draft_precision)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ class Plan:
     tokenizer: SourceTokenizer
     max_length: int
     draft_max_length: int
+    notes: tuple[str, ...] = ()
+    """What the user should know of the models although they can be exported."""
 
     @property
     def self_draft(self) -> bool:
@@ -59,7 +62,20 @@ def preflight(options: ExportOptions) -> Plan:
         limit = _context(draft_config)
         draft_length = min(max_length, limit) if limit else max_length
     _check_disk(options.out, [config] if draft is target else [config, draft_config])
-    return Plan(options, target, config, draft, draft_config, tokenizer, max_length, draft_length)
+    notes = list(_notes(config, "target"))
+    if draft is not None and draft is not target:
+        notes += _notes(draft_config, "draft")
+    return Plan(
+        options,
+        target,
+        config,
+        draft,
+        draft_config,
+        tokenizer,
+        max_length,
+        draft_length,
+        tuple(notes),
+    )
 
 
 def _check_destination(options: ExportOptions) -> None:
@@ -133,12 +149,29 @@ def _check_optimum(kind: str, name: str) -> None:
 
 
 def _context(config: Any) -> int | None:
+    nominal = _nominal_context(config)
+    if nominal is None:
+        return None
+    return min(nominal, _static_rope_limit(config.get_text_config(), nominal))
+
+
+def _nominal_context(config: Any) -> int | None:
     text = config.get_text_config()
     for attribute in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"):
         limit = getattr(text, attribute, None)
         if isinstance(limit, int) and limit > 0:
-            return min(limit, _static_rope_limit(text, limit))
+            return limit
     return None
+
+
+def _notes(config: Any, name: str) -> Iterator[str]:
+    """What the user should know of a model although it can be exported."""
+    nominal, limit = _nominal_context(config), _context(config)
+    if nominal is not None and limit is not None and limit < nominal:
+        yield (
+            f"the {name} is limited to its original context of {limit} tokens (its configuration says "
+            f"{nominal}): beyond it, its rotary scaling changes with the length of the text"
+        )
 
 
 def _static_rope_limit(config: Any, limit: int) -> int:

@@ -18,6 +18,7 @@ from typing import Any
 
 from specdec.engines.errors import MissingDependencyError
 from specdec.export.errors import SourceError
+from specdec.export.hub import find_on_hub
 
 __all__ = ["ModelSource", "load_config", "load_generation_config", "load_model", "resolve_source"]
 
@@ -74,7 +75,10 @@ def resolve_source(name: str, *, trust_remote_code: bool = False) -> ModelSource
             f"there is no folder {name!r} and it is not a hub id such as org/model; allowed is a "
             "hub id, a Hugging Face folder, a .gguf file, or demo"
         )
-    return ModelSource(name, name, trust_remote_code=trust_remote_code)
+    location = find_on_hub(name)
+    if location != name:
+        _check_folder(Path(location))
+    return ModelSource(name, location, trust_remote_code=trust_remote_code)
 
 
 def load_config(source: ModelSource) -> Any:
