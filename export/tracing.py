@@ -20,6 +20,7 @@ import onnx_ir as ir
 import torch
 
 from specdec.export.attention import OPSET
+from specdec.export.weights import TRANSPOSED
 
 __all__ = ["trace"]
 
@@ -73,7 +74,7 @@ def _fold_transposes(graph: ir.Model) -> None:
         weight = node.inputs[0].const_value
         if len(weight.shape) != 2:
             continue
-        name = f"{node.inputs[0].name}.transposed"
+        name = f"{node.inputs[0].name}{TRANSPOSED}"
         value = graph.graph.initializers.get(name)
         if value is None:
             shape = ir.Shape(tuple(weight.shape)[::-1])
