@@ -40,6 +40,8 @@ def trace_graph(model: Any, layout: str, max_length: int, directory: Path) -> Pa
     """
     try:
         graph = trace(model, export_config(model, layout, max_length), directory)
+    except UnsupportedModelError:
+        raise
     except Exception as error:  # tracing raises whatever the model's own code raises
         raise UnsupportedModelError(
             f"the export of architecture {model.config.model_type!r} failed: {one_line(error)}; "
