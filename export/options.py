@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from specdec.export.errors import ExportOptionError
 from specdec.export.quantize import find_recipe
@@ -13,6 +15,7 @@ __all__ = ["ExportOptions"]
 _TARGET_PRECISIONS = ("fp16", "fp32")
 _BACKENDS = ("onnxruntime",)
 _MIN_LENGTH = 16
+_REPORTS = ("none", "short", "full")
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,8 @@ class ExportOptions:
     target_precision: str = "fp16"
     """"fp16" (stored so; computed in float32 on the CPU) or "fp32"."""
     draft_precision: str = "int8"
-    """A recipe name of `specdec.export.quantize`, or "int8" or "int4"."""
+    """A recipe name of `specdec.export.quantize`, or "int8" or "int4", or "auto": the recipe
+    that measures fastest here."""
     backend: str = "onnxruntime"
     max_length: int | None = None
     """KV cache capacity in tokens; None for the smaller of the models' contexts and 4096."""
@@ -44,6 +48,11 @@ class ExportOptions:
     """Run model code that comes with the source."""
     num_threads: int | None = None
     """CPU threads of the engines during the checks."""
+    report: Literal["none", "short", "full"] = "short"
+    """How much to measure at the end: nothing, about half a minute, or some minutes (times are of
+    a plain step of 25 ms)."""
+    require_speedup: float | None = None
+    """Fail when the pair measures slower than this many times plain decoding."""
 
     def __post_init__(self) -> None:
         if self.target_precision not in _TARGET_PRECISIONS:
@@ -66,4 +75,21 @@ class ExportOptions:
             raise ExportOptionError(
                 f"target is {self.target!r}; allowed is a hub id, a folder, a .gguf file or demo"
             )
-        find_recipe(self.draft_precision)
+        if self.draft_precision != "auto":
+            find_recipe(self.draft_precision)
+        self._check_report()
+
+    def _check_report(self) -> None:
+        if self.report not in _REPORTS:
+            raise ExportOptionError(f"report is {self.report!r}; allowed are {', '.join(_REPORTS)}")
+        required = self.require_speedup
+        if required is None:
+            return
+        if not (math.isfinite(required) and required > 0.0):
+            raise ExportOptionError(f"require_speedup is {required}; allowed is a number above 0")
+        if self.report == "none" or self.draft == "none":
+            given = "report none" if self.report == "none" else "draft none"
+            raise ExportOptionError(
+                f"require_speedup is {required:g} with {given}, which measures no pair; "
+                "leave one out"
+            )
