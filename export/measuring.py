@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
-from specdec.engines.package import LoadedPackage, load_package
+from specdec.engines.package import LoadedPackage, Package, load_engines
 from specdec.export.checks import CheckReport, check_engines
 from specdec.export.errors import ExportCheckError
 from specdec.export.options import ExportOptions
@@ -22,16 +21,16 @@ __all__ = ["check_and_measure"]
 
 
 def check_and_measure(
-    directory: Path,
+    package: Package,
     options: ExportOptions,
     references: tuple[Reference, Reference | None],
     candidates: Sequence[Candidate],
     progress: Progress,
 ) -> CheckReport:
-    """Load a package that is about to be finished, check it, and measure it.
+    """Load the engines of a package that is about to be finished, check and measure them.
 
     Args:
-        directory: holds everything, the manifest included.
+        package: what will be written; its manifest lacks the figures and is not on disk yet.
         options: of the export; `report` says how much is measured.
         references: the original logits of the target, and of a draft that is another model.
         candidates: draft recipes that were tried.
@@ -45,13 +44,11 @@ def check_and_measure(
             slower than `options.require_speedup`.
     """
     started = time.perf_counter()
-    with load_package(
-        directory, num_threads=options.num_threads, verify_checksums=False
-    ) as package:
+    with load_engines(package, num_threads=options.num_threads) as loaded:
         load_seconds = time.perf_counter() - started
         with progress.step("check the engines"):
-            shares = package.draft_shares_cache
-            checked = check_engines(package.target, package.draft, shares, *references)
+            shares = loaded.draft_shares_cache
+            checked = check_engines(loaded.target, loaded.draft, shares, *references)
         if checked.problems and not options.force:
             raise ExportCheckError(
                 f"the engines failed their checks: {'; '.join(checked.problems)}; "
@@ -59,7 +56,7 @@ def check_and_measure(
             )
         finite = not any("not finite" in problem for problem in checked.problems)
         if options.report != "none" and finite:
-            report = _measure(package, options, checked, candidates, load_seconds, progress)
+            report = _measure(loaded, options, checked, candidates, load_seconds, progress)
             checked.figures["report"] = to_data(report)
             checked.costs.update(seed_costs(report))
             _refuse(report, options)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from specdec.engines.manifest import EngineEntry, Manifest, inventory, write_manifest
+from specdec.engines.package import Package, read_package
 from specdec.export.auto import Surroundings, choose_draft
 from specdec.export.graphs import describe_engine, trace_graph, write_engine
 from specdec.export.layouts import fits_in_place
@@ -79,10 +80,12 @@ def export_package(options: ExportOptions, progress: Progress | None = None) -> 
             source=_provenance(plan),
             checks={"weights_read": _weights_read(directory, built)},
         )
-        write_manifest(directory, manifest)
         release_memory()
+        # The manifest is written last: until then nothing here loads as a package.
+        files = {name: directory / name for name in manifest.files}
+        package = Package(directory, manifest, files, plan.tokenizer.chat_template)
         references = (built.reference, built.draft_reference)
-        report = check_and_measure(directory, options, references, built.candidates, progress)
+        report = check_and_measure(package, options, references, built.candidates, progress)
         checks = {
             **manifest.checks,
             **report.figures,
@@ -91,6 +94,7 @@ def export_package(options: ExportOptions, progress: Progress | None = None) -> 
         }
         manifest = Manifest(**{**vars(manifest), "checks": checks, "costs": report.costs})
         write_manifest(directory, manifest)
+        read_package(directory, verify_checksums=False)
         size = sum(entry.size for entry in manifest.files.values())
     return ExportReport(options.out, manifest, size, time.perf_counter() - started)
 
