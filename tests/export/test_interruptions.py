@@ -140,8 +140,8 @@ class Killed(SilentProgress):
         if name == sys.argv[3]:
             os.kill(os.getpid(), signal.SIGKILL)
 
-options = ExportOptions(sys.argv[1], "self", Path(sys.argv[2]), "fp32", num_threads=1, report="none")
-export_package(options, Killed())
+source, out = sys.argv[1], Path(sys.argv[2])
+export_package(ExportOptions(source, "self", out, num_threads=1, report="none"), Killed())
 """
 
 
