@@ -214,7 +214,7 @@ def _sources(packages: Sequence[Path], options: dict[str, Any]) -> Iterator[Sequ
         directory.mkdir()
         longest = max((c or 512 for c in options["contexts"] or (None,)), default=512)
         with quiet_libraries(False):
-            from specdec.export.simulated import SimulatedPair, write_simulated_package
+            from specdec.export import SimulatedPair, write_simulated_package
 
             pair = SimulatedPair(
                 target=size,

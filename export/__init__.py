@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from specdec.export.options import ExportOptions
     from specdec.export.pipeline import export_package
     from specdec.export.report import ExportReport
+    from specdec.export.simulated import SimulatedPair, write_simulated_package
 
 __all__ = [
     "ExportError",
@@ -18,13 +19,17 @@ __all__ = [
     "ExportReport",
     "Progress",
     "SilentProgress",
+    "SimulatedPair",
     "export_package",
+    "write_simulated_package",
 ]
 
 _LAZY = {
     "ExportOptions": "options",
     "ExportReport": "report",
+    "SimulatedPair": "simulated",
     "export_package": "pipeline",
+    "write_simulated_package": "simulated",
 }
 
 

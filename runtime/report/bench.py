@@ -206,12 +206,9 @@ def _summarise(
         speedups = [rate / reference for rate, reference in zip(rates, base, strict=True)]
     seconds = sum(decode_seconds(run) for run in runs)
     rounds = sum(run.stats.rounds for run in runs)
-    drafted = sum(run.stats.drafted for run in runs)
     evaluated = sum(run.stats.evaluated for run in runs)
     tokens = sum(run.stats.new_tokens for run in runs)
     read = rounds * bytes_per_pass(manifest, "target")
-    if draft is not None and settings.drafter in ("auto", "model"):
-        read += drafted * bytes_per_pass(manifest, "draft")
     joules = [joule for _, joule in metered if joule is not None]
     return BenchResult(
         package=package.path.name,
@@ -230,7 +227,7 @@ def _summarise(
         acceptance_rate=sum(r.stats.accepted for r in runs) / evaluated if evaluated else None,
         tokens_per_round=tokens / rounds,
         host_share=sum(run.stats.host_seconds for run in runs) / seconds,
-        bytes_per_second=read / seconds,
+        bytes_per_second=read / sum(run.stats.verify_seconds for run in runs),
         joules_per_token=sum(joules) / tokens if joules else None,
     )
 

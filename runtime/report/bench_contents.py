@@ -58,7 +58,7 @@ class BenchResult:
     host_share: float
     """Part of the decode time outside the engines."""
     bytes_per_second: float
-    """Weights read by all engine passes, over the decode time."""
+    """Weights the target reads, over the time inside it."""
     joules_per_token: float | None
     """Of the whole machine, prompts included; null where the system exposes no counter."""
 

@@ -28,19 +28,16 @@ def bench_tables(report: BenchReport) -> list[Table]:
 
 def _notes(report: BenchReport) -> str:
     peak = "unknown" if report.peak_memory is None else size_words(report.peak_memory)
-    energy = ", ".join(report.energy_sources)
+    names = ", ".join(report.energy_sources)
+    energy = f"Energy of the machine from {names}." if names else "Energy: no counter to read here."
+    copying = report.machine.copy_bytes_per_second / 1e9
     return (
         "K: drafted tokens per round, 0 is plain decoding. tokens/s and speed-up: medians with "
         "95 % intervals, against plain runs of the same prompts in turn with them. first: ms to "
         "the first token. pauses: ms between arrivals of text, 50th and 99th percentile. kept: "
         "drafted tokens accepted. tok/rd: tokens per round. host: time outside the engines. GB/s: "
-        f"weights read; copying memory runs at {report.machine.copy_bytes_per_second / 1e9:.1f}. "
-        f"Peak memory {peak}. "
-        + (
-            f"Energy of the machine from {energy}."
-            if energy
-            else "Energy: no counter to read here."
-        )
+        f"weights the target reads; copying memory runs at {copying:.1f}. Peak memory {peak}. "
+        f"{energy}"
     )
 
 

@@ -22,7 +22,7 @@ from specdec.engines.package import LoadedPackage
 from specdec.runtime.load import decoder_for
 from specdec.runtime.parts import DrafterName
 from specdec.runtime.report.contents import Candidate, Costs, Level, Quality, Report
-from specdec.runtime.report.curves import measure_curves, plan_curves
+from specdec.runtime.report.curves import CurvePlan, measure_curves, plan_curves
 from specdec.runtime.report.golden import compare_with_golden, read_golden
 from specdec.runtime.report.laws import AgreementTally, draft_rows, score_text
 from specdec.runtime.report.machine import describe_machine
@@ -122,8 +122,7 @@ def measure_package(
 
 def _step_seconds(package: LoadedPackage) -> float:
     """Rough time of a plain step, to size the measurement by."""
-    plan = plan_curves("short", package.target.info.max_length, 1.0)
-    quick = type(plan)(contexts=(1,), widths=(1,), repeats=3)
+    quick = CurvePlan(contexts=(1,), widths=(1,), repeats=3)
     return measure_curves(package.target, None, False, quick, [0])[0].verify_seconds[1]
 
 

@@ -14,6 +14,7 @@ from specdec.runtime.report.contents import Report
 from specdec.runtime.report.inspection import Inspection
 from specdec.runtime.report.plots import Plot, draw_plots
 from specdec.runtime.report.tables import Table, report_tables
+from specdec.runtime.report.verdict import best_measured
 from specdec.runtime.report.words import engine_words, size_words
 
 __all__ = ["render_page"]
@@ -74,8 +75,7 @@ def _verdict(report: Report) -> str:
 
 
 def _facts(report: Report) -> str:
-    greedy = [m for m in report.measured if m.category == ALL and m.temperature == 0.0]
-    best = max(greedy, key=lambda m: m.speedup)
+    best = best_measured(report.measured)
     memory = report.costs.memory
     facts = [
         (f"{best.speedup:.2f} x", f"plain speed, greedy, K = {best.num_draft_tokens}"),

@@ -18,6 +18,7 @@ __all__ = ["measure_candidate"]
 _WIDTHS = (1, 2, 3, 5, 9, 13)
 _PROBE = 8
 _NEW_TOKENS = 32
+_FEW = 2
 
 
 def measure_candidate(
@@ -48,17 +49,19 @@ def measure_candidate(
     room = plan_curves("short", target.info.max_length, 0.0)
     plan = CurvePlan(room.contexts[:1], tuple(m for m in _WIDTHS if m <= max(room.widths)), 5)
     curves = measure_curves(target, draft, shares_cache, plan, filler)
+    draft_seconds = curves[0].draft_seconds
+    assert draft_seconds is not None, "curves of a pair have draft steps"
 
     def variant(name: str, num_draft_tokens: int) -> Variant:
         params = SamplingParams(max_new_tokens=new_tokens, num_draft_tokens=num_draft_tokens)
         return Variant(name, decoder, params)
 
     plain = play_interleaved(prompts[:1], [variant("plain", 0)])
+    if draft_seconds > curves[0].verify_seconds[1]:
+        prompts = prompts[:_FEW]  # it cannot pay, and would take long to show how much
     probes = play_interleaved(prompts, [variant("probe", _PROBE)])
     model = speed_model(curves, probes, host_costs(plain, probes))
     prediction = predict(model, count_acceptance(probes, 0.0)[0])
-    draft_seconds = curves[0].draft_seconds
-    assert draft_seconds is not None, "curves of a pair have draft steps"
     speedup = prediction.speedup[prediction.best]
     return Candidate(
         recipe=recipe,

@@ -9,6 +9,7 @@ from typing import Literal
 from specdec.engines.package import LoadedPackage
 from specdec.runtime.caches import common_prefix
 from specdec.runtime.decoder import SpeculativeDecoder
+from specdec.runtime.load import decoder_for
 from specdec.runtime.params import SamplingParams
 from specdec.runtime.report.acceptance import count_acceptance
 from specdec.runtime.report.contents import (
@@ -34,13 +35,14 @@ from specdec.runtime.report.speeds import (
     round_split,
     speed_model,
 )
+from specdec.runtime.report.verdict import AUTO
 
 __all__ = ["Trials", "play_trials"]
 
 _PROBE = 8
 """K at which acceptance is counted."""
 _TEMPERATURES = (0.0, 0.7)
-_PLAIN, _BEST, _AUTO, _DRAFT_ALONE = "plain", "best", "auto", "draft alone"
+_PLAIN, _BEST, _DRAFT_ALONE = "plain", "best", "draft alone"
 
 
 @dataclass(frozen=True)
@@ -96,14 +98,14 @@ def play_trials(
         decoder: over them, with the draft if there is one and n-grams if not.
         plan: prompts and lengths.
         curves: costs to predict with.
-        level: "full" also times the K that the runtime chooses itself.
+        level: "full" also samples with the drafting that the runtime chooses itself.
     """
     acceptance: list[Acceptance] = []
     predictions: list[Prediction] = []
     measured: list[Measured] = []
     timed: list[_Timed] = []
-    with_auto = level == "full" or package.draft is None
     for temperature in _TEMPERATURES:
+        with_auto = level == "full" or temperature == 0.0
         one = _play(package, decoder, plan, curves, temperature, with_auto)
         timed.append(one)
         acceptance += one.acceptance
@@ -164,8 +166,9 @@ def _play(
     predictions = tuple(predict(model, a) for a in acceptance) if model is not None else ()
     best = predictions[0].best if predictions else _PROBE
     variants = [variant(_PLAIN, 0), variant(_BEST, best)]
-    if with_auto:
-        variants.append(variant(_AUTO, "auto"))
+    if with_auto:  # as the runtime does it by default: a model, look-ups, or both
+        default = decoder_for(package, owns=False)
+        variants.append(Variant(AUTO, default, _params(plan, temperature, "auto")))
     if package.draft is not None and temperature == 0.0:
         ends = package.manifest.tokenizer.eos_token_ids
         alone = SpeculativeDecoder(package.draft, eos_token_ids=ends)
@@ -175,7 +178,7 @@ def _play(
     predicting = None if model is None else (model, acceptance, best)
     measured = measured_speed(runs[_PLAIN], runs[_BEST], str(best), temperature, predicting)
     if with_auto:
-        measured += measured_speed(runs[_PLAIN], runs[_AUTO], _AUTO, temperature, None)
+        measured += measured_speed(runs[_PLAIN], runs[AUTO], AUTO, temperature, None)
     return _Timed(
         best=best,
         model=model,

@@ -12,8 +12,10 @@ from specdec.runtime.report.acceptance import ALL
 from specdec.runtime.report.contents import Alternative, Measured, Prediction, Verdict
 from specdec.runtime.report.model import SpeedModel
 
-__all__ = ["best_measured", "judge"]
+__all__ = ["AUTO", "best_measured", "judge"]
 
+AUTO = "auto"
+"""Of `Measured.num_draft_tokens`: the runtime's own choice."""
 _WORTH = 1.05
 """A smaller gain is not worth a second model."""
 
@@ -47,13 +49,17 @@ def judge(
     prediction = next(p for p in predictions if p.category == ALL and p.temperature == 0.0)
     if best.speedup >= _WORTH:
         return _worth(best, measured, prediction, alternatives)
-    return _not_worth(best, prediction, model)
+    return _not_worth(best, measured, prediction, model)
 
 
-def best_measured(measured: Sequence[Measured], temperature: float = 0.0) -> Measured:
-    """The fastest way of generating over all prompts at a temperature."""
-    own = [m for m in measured if m.category == ALL and m.temperature == temperature]
-    return max(own, key=lambda m: m.speedup)
+def best_measured(measured: Sequence[Measured]) -> Measured:
+    """The pair's greedy speed over all prompts: with the draft model alone, where there is one.
+
+    What the runtime does by itself may be faster, by looking up in the text: no merit of a draft.
+    """
+    own = [m for m in measured if m.category == ALL and m.temperature == 0.0]
+    modelled = [m for m in own if m.num_draft_tokens != AUTO]
+    return max(modelled if any(m.predicted for m in own) else own, key=lambda m: m.speedup)
 
 
 def _worth(
@@ -68,6 +74,7 @@ def _worth(
         f"{prediction.acceptance_rate:.0%} of the drafted tokens are accepted; "
         + _break_even(prediction),
     ]
+    reasons += _by_default(measured)
     sampled = [m for m in measured if m.category == ALL and m.temperature > 0.0]
     if sampled:
         top = max(sampled, key=lambda m: m.speedup)
@@ -91,7 +98,9 @@ def _worth(
     )
 
 
-def _not_worth(best: Measured, prediction: Prediction, model: SpeedModel) -> Verdict:
+def _not_worth(
+    best: Measured, measured: Sequence[Measured], prediction: Prediction, model: SpeedModel
+) -> Verdict:
     k = prediction.best
     plain = model.round_seconds[0]
     tokens = prediction.speedup[k] * model.round_seconds[k] / plain
@@ -102,6 +111,7 @@ def _not_worth(best: Measured, prediction: Prediction, model: SpeedModel) -> Ver
         f"{tokens:.2f} tokens.",
         f"{prediction.acceptance_rate:.0%} of the drafted tokens are accepted; "
         + _break_even(prediction),
+        *_by_default(measured),
     ]
     return Verdict(
         decision="not worth it",
@@ -155,6 +165,17 @@ def _without_draft(measured: Sequence[Measured], alternatives: Sequence[Alternat
     )
 
 
+def _by_default(measured: Sequence[Measured]) -> list[str]:
+    """What a user gets who sets nothing."""
+    own = [m for m in measured if m.category == ALL and m.temperature == 0.0]
+    return [
+        f"As the runtime drafts by itself, by model or by looking up in the text: {m.speedup:.2f} "
+        f"times, {m.tokens_per_second:.1f} tokens/s."
+        for m in own
+        if m.num_draft_tokens == AUTO
+    ]
+
+
 def _honest_alternatives(alternatives: Sequence[Alternative]) -> tuple[str, ...]:
     return tuple(
         f"If text that differs from the target's is acceptable, {a.name} runs at "
@@ -171,6 +192,6 @@ def _break_even(prediction: Prediction) -> str:
 
 
 def _name(measured: Measured) -> str:
-    if measured.num_draft_tokens == "auto":
+    if measured.num_draft_tokens == AUTO:
         return "K chosen by the runtime"
     return f"K = {measured.num_draft_tokens}"

@@ -131,7 +131,6 @@ def test_bench_json_is_one_document(package: Path, capsys: Captured) -> None:
         (["PACKAGE", "--threads", "0"], "allowed is 1 .. 1024 threads"),
         (["PACKAGE", "--prompt", "a", "--category", "chat"], "give one or the other"),
         (["PACKAGE", "--context", "400000"], "do not fit"),
-        (["--simulate-target", "huge"], "allowed is 1M .. 20B"),
     ],
 )
 def test_bench_refuses(package: Path, arguments: list[str], reason: str, capsys: Captured) -> None:
@@ -140,6 +139,24 @@ def test_bench_refuses(package: Path, arguments: list[str], reason: str, capsys:
     captured = capsys.readouterr()
     assert captured.out == ""
     assert reason in " ".join(captured.err.split())
+
+
+def test_a_simulated_target_has_a_size(capsys: Captured) -> None:
+    pytest.importorskip("optimum.exporters.onnx", reason="builds the model")
+    assert invoke(bench, ["--simulate-target", "huge"]) == 2
+    assert "allowed is 1M .. 20B" in capsys.readouterr().err
+
+
+def test_a_simulated_target_is_benchmarked(capsys: Captured) -> None:
+    pytest.importorskip("optimum.exporters.onnx", reason="builds the model")
+    arguments = ["--simulate-target", "1M", "--simulate-acceptance", "1.0", "--repeats", "1"]
+    arguments += ["--num-draft-tokens", "3", "--max-new-tokens", "13", "--category", "chat"]
+    assert invoke(bench, [*arguments, "--json"]) == 0
+    plain, drafted = json.loads(capsys.readouterr().out)["results"]
+    assert plain["num_draft_tokens"] == "0"
+    assert drafted["drafter"] == "simulated"
+    assert drafted["acceptance_rate"] == 1.0
+    assert drafted["tokens_per_round"] == pytest.approx(13 / 4)
 
 
 def test_compare_needs_two_benchmarks_of_one_kind(

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("optimum.exporters.onnx", reason="exports for real")
+
 from specdec.engines import load_package
 from specdec.export import ExportError, ExportOptions, export_package
 from specdec.export.auto import CANDIDATES
 from specdec.export.quantize import RECIPES
 from specdec.runtime import SamplingParams, SpeculativeDecoder
-
-pytest.importorskip("optimum.exporters.onnx", reason="exports for real")
 
 
 @pytest.fixture(scope="module")

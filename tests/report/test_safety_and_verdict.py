@@ -103,6 +103,14 @@ def test_slower_categories_are_named() -> None:
     assert any("Slower than plain for maths" in reason for reason in found.reasons)
 
 
+def test_look_ups_are_told_but_do_not_make_a_draft_worth_it() -> None:
+    measured, predictions, costs, alternatives = figures(0.015, 0.5, 0.8)
+    default = replace(measured[0], num_draft_tokens="auto", speedup=2.3, predicted=None)
+    found = judge([], [*measured, default], predictions, costs, alternatives)
+    assert found.decision == "not worth it"
+    assert any("looking up in the text: 2.30 times" in reason for reason in found.reasons)
+
+
 def test_not_worth_it_says_what_would_change_it() -> None:
     found = verdict(0.015, 0.5, 0.8)
     assert found.decision == "not worth it"
