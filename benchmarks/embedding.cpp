@@ -47,7 +47,6 @@ void speed(const char *package, int tokens) {
   decoder.generate(prompt, steady(16));
   std::printf("bare_mb %.1f started_mb %.1f loaded_mb %.1f\n", bare, started,
               resident_megabytes());
-  std::fflush(stdout);
   for (std::string turn; std::getline(std::cin, turn);) {
     const auto start = Clock::now();
     double first = 0;
@@ -58,7 +57,6 @@ void speed(const char *package, int tokens) {
     const double rest = seconds_since(start) - first;
     std::printf("first_ms %.3f tokens_per_second %.3f\n", 1e3 * first,
                 static_cast<double>(result.token_ids.size() - 1) / rest);
-    std::fflush(stdout);
   }
 }
 
@@ -107,7 +105,8 @@ void pool(const char *package, int count) {
               resident_megabytes());
 }
 
-// Short requests, a third of them cancelled at a random chunk; memory after every tenth.
+// Short requests, a third of them cancelled at a random chunk; memory after every tenth. Few
+// different prompts: the tokenizer keeps the words it has split, 10,000 of them at most.
 void soak(const char *package, int count) {
   specdec::Decoder decoder(package);
   std::mt19937 random(1);
@@ -115,7 +114,7 @@ void soak(const char *package, int count) {
   const auto start = Clock::now();
   for (int i = 1; i <= count; ++i) {
     int chunks_left = random() % 3 == 0 ? static_cast<int>(random() % 3) : 1000;
-    const auto text = "Request " + std::to_string(random() % 100000) + ":";
+    const auto text = "Request " + std::to_string(random() % 100) + ":";
     auto options = specdec::Options().max_new_tokens(1 + random() % 8).ignore_eos();
     if (random() % 2 == 0) options.temperature(0.8).logprobs(2);
     const auto result = decoder.generate(
@@ -131,6 +130,7 @@ void soak(const char *package, int count) {
 
 int main(int argc, char **argv) {
   if (argc < 3) return 2;
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
   const std::string what = argv[1];
   const int number = argc > 3 ? std::atoi(argv[3]) : 0;
   try {
