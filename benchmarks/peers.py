@@ -232,9 +232,12 @@ def _print(ready: Sequence[Configuration], records: list[Record], temperature: f
         cells = [c.name, c.target, f"{speed(records, c.name):.1f}", f"{gain or '-'}", same]
         print(f"| {' | '.join(cells)} |")
     ours = best(records, [c.name for c in shown if c.peer == "specdec"])
-    theirs = best(records, [c.name for c in shown if c.peer != "specdec"])
-    if ours and theirs:
-        print(f"\n{ours} over {theirs}: {paired_ratio(records, ours, theirs)}")
+    for target in sorted({c.target for c in shown}):
+        others = [c.name for c in shown if c.peer != "specdec" and c.target == target]
+        theirs = best(records, others)
+        if ours and theirs:
+            ratio = paired_ratio(records, ours, theirs)
+            print(f"\n{ours}, over the best other with an {target} target, {theirs}: {ratio}")
 
 
 if __name__ == "__main__":
