@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from specdec.runtime.costs import DEFAULT_COSTS, CostTable
 from specdec.runtime.acceptance import AcceptanceTable
+from specdec.runtime.costs import DEFAULT_COSTS, CostTable
 from specdec.runtime.draft_length import (
     PLAIN,
     AdaptiveLength,
