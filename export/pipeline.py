@@ -199,6 +199,7 @@ def _write(
     folder.mkdir()
     with progress.step(f"write {name} {recipe.name}"):
         kept = write_engine(plain, folder / "model.onnx", recipe)
+    release_memory()
     if kept:
         note = f"{len(kept)} weights of the {name} stay fp32: their values exceed FP16's range"
         built.notes.append(note)

@@ -64,6 +64,7 @@ RECIPES = {
     )
 }
 _SHORT = {"int8": "int8-blocks", "int4": "int4-rtn"}
+_CONTRIB = "com.microsoft"
 _ACCURACY_INT8 = 4
 """MatMulNBits accuracy level: multiply in 8-bit integers."""
 
@@ -90,13 +91,10 @@ def quantize(source: Path, out: Path, recipe: Recipe) -> None:
         recipe: a recipe whose method is not "none".
     """
     with _quiet():
-        if recipe.method == "dynamic":
-            proto = _dynamic(source, out)
-        else:
-            proto = onnx.load(source)
-            proto = _blocks(proto, recipe)
+        proto = _dynamic(source, out) if recipe.method == "dynamic" else _blocks(source, recipe)
     model = ir.from_proto(proto)
     del proto
+    ir.external_data.set_base_dir(model.graph, source.parent)
     _quantize_embedding(model)
     save_graph(model, out)
 
@@ -120,23 +118,28 @@ def _dynamic(source: Path, out: Path) -> onnx.ModelProto:
     return proto
 
 
-def _blocks(proto: onnx.ModelProto, recipe: Recipe) -> onnx.ModelProto:
-    """Quantize the body and then the head, which may keep more bits."""
-    spared = [_head(proto), *(_contracting(proto) if recipe.mixed else [])]
-    if recipe.method == "kquant":  # it packs the zero points of two blocks in a byte
-        odd = _odd_blocks(proto, recipe.block_size)
-        proto = _nbits(proto, "kquant", recipe.bits, recipe.block_size, [*spared, *odd])
-        proto = _nbits(proto, "rtn", recipe.bits, recipe.block_size, spared)
-    else:
-        proto = _nbits(proto, recipe.method, recipe.bits, recipe.block_size, spared)
-    proto = _nbits(proto, "rtn", recipe.head_bits, recipe.block_size, [])
+def _blocks(source: Path, recipe: Recipe) -> onnx.ModelProto:
+    """Quantize one product after another, so that one float weight is in memory at a time."""
+    proto = onnx.load(source, load_external_data=False)
+    weights = {tensor.name: tensor for tensor in proto.graph.initializer}
+    head = _head(proto)
+    nodes: list[onnx.NodeProto] = []
+    constants: dict[str, onnx.TensorProto] = {}
     for node in proto.graph.node:
-        if node.op_type == "MatMulNBits":
-            kept = [a for a in node.attribute if a.name != "accuracy_level"]
-            del node.attribute[:]
-            node.attribute.extend(
-                [*kept, onnx.helper.make_attribute("accuracy_level", _ACCURACY_INT8)]
-            )
+        weight = weights.get(node.input[1]) if node.op_type == "MatMul" else None
+        if weight is None or len(weight.dims) != 2:
+            nodes.append(node)
+            continue
+        done = _product(node, _loaded(weight, source.parent), recipe, node.name == head)
+        nodes += done.node
+        constants |= {tensor.name: tensor for tensor in done.initializer}
+    read = {name for node in nodes for name in node.input}
+    kept = [tensor for name, tensor in (weights | constants).items() if name in read]
+    del proto.graph.node[:], proto.graph.initializer[:]
+    proto.graph.node.extend(nodes)
+    proto.graph.initializer.extend(kept)
+    if _CONTRIB not in {opset.domain for opset in proto.opset_import}:
+        proto.opset_import.append(onnx.helper.make_opsetid(_CONTRIB, 1))
     return proto
 
 
@@ -149,28 +152,38 @@ def _head(proto: onnx.ModelProto) -> str:
     return node.name
 
 
-def _contracting(proto: onnx.ModelProto) -> list[str]:
-    """Names of the matrix multiplications whose weight has more rows than columns."""
-    return [name for name, (rows, columns) in _weight_shapes(proto).items() if rows > columns]
+def _loaded(tensor: onnx.TensorProto, folder: Path) -> onnx.TensorProto:
+    """A copy of `tensor` that holds its data."""
+    copy = onnx.TensorProto()
+    copy.CopyFrom(tensor)
+    if onnx.external_data_helper.uses_external_data(copy):
+        onnx.external_data_helper.load_external_data_for_tensor(copy, str(folder))
+        copy.data_location = onnx.TensorProto.DEFAULT
+        del copy.external_data[:]
+    return copy
 
 
-def _odd_blocks(proto: onnx.ModelProto, block_size: int) -> list[str]:
-    """Names of the matrix multiplications whose columns hold an odd number of blocks."""
-    shapes = _weight_shapes(proto)
-    return [name for name, (rows, _) in shapes.items() if -(-rows // block_size) % 2]
+def _product(
+    node: onnx.NodeProto, weight: onnx.TensorProto, recipe: Recipe, is_head: bool
+) -> onnx.GraphProto:
+    """A graph with `node` quantized as the recipe says."""
+    rows, columns = weight.dims
+    method, bits = recipe.method, recipe.bits
+    if is_head or (recipe.mixed and rows > columns):
+        method, bits = "rtn", recipe.head_bits
+    elif method == "kquant" and -(-rows // recipe.block_size) % 2:
+        method = "rtn"  # k-quant packs the zero points of two blocks in a byte
+    graph = onnx.helper.make_graph([node], "product", [], [], [weight])
+    done = _nbits(onnx.helper.make_model(graph), method, bits, recipe.block_size)
+    for made in (n for n in done.node if n.op_type == "MatMulNBits"):
+        attributes = [a for a in made.attribute if a.name != "accuracy_level"]
+        attributes.append(onnx.helper.make_attribute("accuracy_level", _ACCURACY_INT8))
+        del made.attribute[:]
+        made.attribute.extend(attributes)
+    return done
 
 
-def _weight_shapes(proto: onnx.ModelProto) -> dict[str, tuple[int, int]]:
-    """[rows, columns] of the weight of each matrix multiplication by a constant."""
-    shapes = {tensor.name: tuple(tensor.dims) for tensor in proto.graph.initializer}
-    products = [node for node in proto.graph.node if node.op_type == "MatMul"]
-    weights = {node.name: shapes.get(node.input[1], ()) for node in products}
-    return {name: (shape[0], shape[1]) for name, shape in weights.items() if len(shape) == 2}
-
-
-def _nbits(
-    proto: onnx.ModelProto, method: str, bits: int, block_size: int, exclude: list[str]
-) -> onnx.ModelProto:
+def _nbits(model: onnx.ModelProto, method: str, bits: int, block_size: int) -> onnx.GraphProto:
     from onnxruntime.quantization import matmul_nbits_quantizer as nbits
 
     if method == "kquant":
@@ -182,16 +195,16 @@ def _nbits(
             block_size=block_size, is_symmetric=True, accuracy_level=_ACCURACY_INT8, bits=bits
         )
     quantizer = nbits.MatMulNBitsQuantizer(
-        proto,
+        model,
         bits=bits,
         block_size=block_size,
         is_symmetric=True,
         accuracy_level=_ACCURACY_INT8,
-        nodes_to_exclude=exclude,
         algo_config=config,
     )
     quantizer.process()
-    return quantizer.model.model
+    graph: onnx.GraphProto = quantizer.model.model.graph
+    return graph
 
 
 def _quantize_embedding(model: ir.Model) -> None:

@@ -6,6 +6,7 @@ refusals cost nothing.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import re
@@ -114,11 +115,27 @@ def load_model(source: ModelSource) -> Any:
     import torch
     from transformers import AutoModelForCausalLM
 
-    with reading(source, "weights"):
+    with reading(source, "weights"), _no_gguf_bar(source):
         model = AutoModelForCausalLM.from_pretrained(
             source.location, dtype=torch.float32, attn_implementation="eager", **source.arguments
         )
     return model.eval()
+
+
+@contextmanager
+def _no_gguf_bar(source: ModelSource) -> Iterator[None]:
+    """Hide the bar that transformers draws for a GGUF file whatever its settings."""
+    if source.gguf_file is None:
+        yield
+        return
+    from transformers import modeling_gguf_pytorch_utils as reader
+
+    bar = reader.tqdm
+    reader.tqdm = functools.partial(bar, disable=True)
+    try:
+        yield
+    finally:
+        reader.tqdm = bar
 
 
 @contextmanager
