@@ -15,10 +15,12 @@ from specdec.export.layouts import export_config
 from specdec.export.packing import pack_projections
 from specdec.export.quantize import Recipe, quantize
 from specdec.export.simplify import simplify
+from specdec.export.standard_attention import standardise_attention
+from specdec.export.tensorrt_weights import lower_precision
 from specdec.export.tracing import trace
 from specdec.export.weights import save_graph, store_fp16
 
-__all__ = ["describe_engine", "trace_graph", "write_engine"]
+__all__ = ["describe_engine", "trace_graph", "write_engine", "write_standard_graph"]
 
 _PREFILL_CHUNK = {"in_place": 256, "concatenated": 64}
 
@@ -72,6 +74,25 @@ def write_engine(plain: Path, out: Path, recipe: Recipe) -> list[str]:
     return kept
 
 
+def write_standard_graph(plain: Path, out: Path, recipe: Recipe, max_length: int) -> list[str]:
+    """Write the graph that TensorRT builds an engine from.
+
+    Args:
+        plain: a result of `trace_graph`, in place.
+        out: the `.onnx` file to write; its weights go beside it.
+        recipe: one of `tensorrt_weights.TENSORRT_RECIPES`.
+        max_length: capacity of the cache.
+
+    Returns:
+        Names of weights that had to stay float32.
+    """
+    graph = ir.load(plain)
+    standardise_attention(graph, max_length, ir.DataType.FLOAT16)
+    kept = lower_precision(graph, recipe)
+    save_graph(graph, out)
+    return kept
+
+
 def describe_engine(
     graph: str,
     model: Any,
@@ -81,6 +102,7 @@ def describe_engine(
     vocab_size: int,
     max_length: int,
     shares_target_cache: bool,
+    kv_dtype: str = "float32",
 ) -> EngineEntry:
     """The manifest entry of an engine.
 
@@ -92,6 +114,7 @@ def describe_engine(
         vocab_size: ids that are real tokens.
         max_length: capacity of the cache.
         shares_target_cache: whether it may use the target's cache.
+        kv_dtype: element type of the cache.
     """
     config = model.config.get_text_config()
     kv_heads, head_size = kv_geometry(config)
@@ -110,7 +133,7 @@ def describe_engine(
         num_attention_heads=int(config.num_attention_heads),
         num_kv_heads=kv_heads,
         head_size=head_size,
-        kv_dtype="float32",
+        kv_dtype=kv_dtype,
         prefill_chunk=min(_PREFILL_CHUNK[layout], max_length),
         shares_target_cache=shares_target_cache,
     )

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specdec.export.errors import ExportOptionError
-from specdec.export.quantize import find_recipe
+from specdec.export.quantize import Recipe, find_recipe
+from specdec.export.tensorrt_weights import find_tensorrt_recipe
 
 __all__ = ["ExportOptions"]
 
 _TARGET_PRECISIONS = ("fp16", "fp32")
-_BACKENDS = ("onnxruntime",)
+_BACKENDS = ("onnxruntime", "tensorrt", "tensorrt-rtx")
 _MIN_LENGTH = 16
 
 
@@ -34,6 +35,11 @@ class ExportOptions:
     draft_precision: str = "int8"
     """A recipe name of `specdec.export.quantize`, or "int8" or "int4"."""
     backend: str = "onnxruntime"
+    """"onnxruntime", "tensorrt" (built for the GPU of this machine) or "tensorrt-rtx"."""
+    compute_capabilities: tuple[str, ...] = ()
+    """GPUs that a "tensorrt-rtx" engine is built for, such as ("8.6", "8.9")."""
+    timing_cache: Path | None = None
+    """File of measured kernel times that TensorRT builds read and extend."""
     max_length: int | None = None
     """KV cache capacity in tokens; None for the smaller of the models' contexts and 4096."""
     force: bool = False
@@ -54,8 +60,9 @@ class ExportOptions:
         if self.backend not in _BACKENDS:
             raise ExportOptionError(
                 f"backend {self.backend!r} cannot be exported by this release; "
-                f"allowed is {', '.join(_BACKENDS)}"
+                f"allowed are {', '.join(_BACKENDS)}"
             )
+        self._check_build_options()
         if self.max_length is not None and self.max_length < _MIN_LENGTH:
             raise ExportOptionError(
                 f"max_length is {self.max_length}; allowed is at least {_MIN_LENGTH}"
@@ -66,4 +73,42 @@ class ExportOptions:
             raise ExportOptionError(
                 f"target is {self.target!r}; allowed is a hub id, a folder, a .gguf file or demo"
             )
-        find_recipe(self.draft_precision)
+        _ = self.target_recipe, self.draft_recipe
+
+    @property
+    def is_tensorrt(self) -> bool:
+        """Whether the engines are built by TensorRT."""
+        return self.backend != "onnxruntime"
+
+    @property
+    def target_recipe(self) -> Recipe:
+        """How the target's weights are made."""
+        return self._recipe(self.target_precision)
+
+    @property
+    def draft_recipe(self) -> Recipe:
+        """How the draft's weights are made."""
+        return self._recipe(self.draft_precision)
+
+    def _recipe(self, precision: str) -> Recipe:
+        return (find_tensorrt_recipe if self.is_tensorrt else find_recipe)(precision)
+
+    def _check_build_options(self) -> None:
+        given = {"compute_capabilities": self.compute_capabilities}
+        given["timing_cache"] = (str(self.timing_cache),) if self.timing_cache else ()
+        for name, value in given.items():
+            if value and not self.is_tensorrt:
+                raise ExportOptionError(
+                    f"{name} is {', '.join(value)} and backend is 'onnxruntime'; it belongs to "
+                    "the TensorRT backends: leave it out, or choose one"
+                )
+        if self.backend == "tensorrt" and self.compute_capabilities:
+            raise ExportOptionError(
+                f"compute_capabilities is {', '.join(self.compute_capabilities)}; tensorrt builds "
+                "for the GPU of this machine: leave it out, or use tensorrt-rtx"
+            )
+        if self.backend == "tensorrt-rtx" and not self.compute_capabilities:
+            raise ExportOptionError(
+                "tensorrt-rtx builds for GPUs elsewhere: name their compute capabilities, such as "
+                "8.6 or 8.9 (--compute-capability)"
+            )

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-__all__ = ["add_initializer", "is_token_lookup", "save_graph", "store_fp16"]
+__all__ = ["add_initializer", "cast_rows", "is_token_lookup", "save_graph", "store_fp16"]
 
 _SMALL = 4096
 """Elements below which a float32 weight (a norm, a bias) stays as it is."""
@@ -76,7 +76,7 @@ def _replace(model: ir.Model, value: ir.Value, half: np.ndarray) -> None:
     stored = add_initializer(model, f"{name}_fp16", half)
     if all(use.node.op_type == "Gather" and use.idx == 0 for use in uses):
         for use in uses:
-            _cast_rows(model, use.node, stored)
+            cast_rows(model, use.node, stored)
     else:
         cast = ir.node("Cast", [stored], {"to": ir.DataType.FLOAT})
         first = next(node for node in model.graph)
@@ -85,7 +85,8 @@ def _replace(model: ir.Model, value: ir.Value, half: np.ndarray) -> None:
     del model.graph.initializers[name]
 
 
-def _cast_rows(model: ir.Model, gather: ir.Node, table: ir.Value) -> None:
+def cast_rows(model: ir.Model, gather: ir.Node, table: ir.Value) -> None:
+    """Let `gather` pick rows of the FP16 `table` and cast those, instead of its own table."""
     output = gather.outputs[0]
     picked = ir.node("Gather", [table, gather.inputs[1]], dict(gather.attributes))
     cast = ir.node("Cast", [picked.outputs[0]], {"to": ir.DataType.FLOAT})
