@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,7 +12,7 @@ from specdec.cli.common import error_console
 from specdec.cli.interrupts import Interrupts
 
 if TYPE_CHECKING:
-    from specdec.runtime import GenerationResult, GenerationStream, Logprob
+    from specdec.runtime import GenerationResult, GenerationStream
 
 __all__ = ["AnswerPrinter"]
 
@@ -38,7 +37,7 @@ class AnswerPrinter:
                     click.echo(chunk.text, nl=False)  # flushes, in a pipe too
         result = stream.result
         assert result is not None, "a closed stream has a result"
-        click.echo(_document(result) if self._as_json else "")
+        click.echo(_json(result) if self._as_json else "")
         if self._show_stats:
             from specdec.cli.stats_table import print_stats
 
@@ -46,33 +45,6 @@ class AnswerPrinter:
         return interrupts.requested
 
 
-def _document(result: GenerationResult) -> str:
+def _json(result: GenerationResult) -> str:
     """Return the result as one line of JSON."""
-    document: dict[str, Any] = {
-        "text": result.text,
-        "token_ids": list(result.token_ids),
-        "finish_reason": result.finish_reason,
-        "stats": result.stats.to_dict(),
-    }
-    if result.logprobs is not None:
-        document["logprobs"] = [
-            {
-                **_logprob(entry.chosen),
-                "alternatives": [_logprob(other) for other in entry.alternatives],
-            }
-            for entry in result.logprobs
-        ]
-    return json.dumps(document, ensure_ascii=False, allow_nan=False)
-
-
-def _logprob(entry: Logprob) -> dict[str, float | None]:
-    """Return a token's log-probabilities; JSON has no infinity, an excluded token has null."""
-    return {
-        "token_id": entry.token_id,
-        "raw": _finite(entry.raw),
-        "processed": _finite(entry.processed),
-    }
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    return json.dumps(result.to_dict(), ensure_ascii=False, allow_nan=False)

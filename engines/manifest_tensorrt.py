@@ -33,7 +33,7 @@ class TensorRTEntry:
     """
 
     version: str = field(metadata=_VERSION)
-    """Version of the TensorRT library that built the engine; another cannot be trusted to run it."""
+    """Of the TensorRT library that built the engine; no other is trusted to run it."""
     compute_capabilities: tuple[str, ...] = field(metadata=array_of(_CAPABILITY))
     """Of the GPUs it runs on, such as ("8.6", "8.9")."""
     profiles: tuple[tuple[int, int, int], ...] = field(

@@ -15,12 +15,11 @@ from specdec.export.layouts import export_config
 from specdec.export.packing import pack_projections
 from specdec.export.quantize import Recipe, quantize
 from specdec.export.simplify import simplify
-from specdec.export.standard_attention import standardise_attention
-from specdec.export.tensorrt_weights import lower_precision
+from specdec.export.standard_graph import write_standard_graph
 from specdec.export.tracing import trace
-from specdec.export.weights import save_graph, store_fp16
+from specdec.export.weights import MAX_LENGTH, save_graph, store_fp16
 
-__all__ = ["describe_engine", "trace_graph", "write_engine", "write_standard_graph"]
+__all__ = ["describe_engine", "trace_graph", "write_engine"]
 
 _PREFILL_CHUNK = {"in_place": 256, "concatenated": 64}
 
@@ -42,6 +41,8 @@ def trace_graph(model: Any, layout: str, max_length: int, directory: Path) -> Pa
     """
     try:
         graph = trace(model, export_config(model, layout, max_length), directory)
+    except UnsupportedModelError:
+        raise
     except Exception as error:  # tracing raises whatever the model's own code raises
         raise UnsupportedModelError(
             f"the export of architecture {model.config.model_type!r} failed: {one_line(error)}; "
@@ -49,6 +50,7 @@ def trace_graph(model: Any, layout: str, max_length: int, directory: Path) -> Pa
         ) from error
     simplify(graph)
     pack_projections(graph)
+    graph.metadata_props[MAX_LENGTH] = str(max_length)
     plain = directory / "plain.onnx"
     save_graph(graph, plain)
     return plain
@@ -65,30 +67,13 @@ def write_engine(plain: Path, out: Path, recipe: Recipe) -> list[str]:
     Returns:
         Names of weights that had to stay float32.
     """
+    if recipe.method == "tensorrt":
+        return write_standard_graph(plain, out, recipe)
     if recipe.method != "none":
         quantize(plain, out, recipe)
         return []
     graph = ir.load(plain)
     kept = store_fp16(graph) if recipe.storage == "fp16" else []
-    save_graph(graph, out)
-    return kept
-
-
-def write_standard_graph(plain: Path, out: Path, recipe: Recipe, max_length: int) -> list[str]:
-    """Write the graph that TensorRT builds an engine from.
-
-    Args:
-        plain: a result of `trace_graph`, in place.
-        out: the `.onnx` file to write; its weights go beside it.
-        recipe: one of `tensorrt_weights.TENSORRT_RECIPES`.
-        max_length: capacity of the cache.
-
-    Returns:
-        Names of weights that had to stay float32.
-    """
-    graph = ir.load(plain)
-    standardise_attention(graph, max_length, ir.DataType.FLOAT16)
-    kept = lower_precision(graph, recipe)
     save_graph(graph, out)
     return kept
 
@@ -102,7 +87,6 @@ def describe_engine(
     vocab_size: int,
     max_length: int,
     shares_target_cache: bool,
-    kv_dtype: str = "float32",
 ) -> EngineEntry:
     """The manifest entry of an engine.
 
@@ -114,7 +98,6 @@ def describe_engine(
         vocab_size: ids that are real tokens.
         max_length: capacity of the cache.
         shares_target_cache: whether it may use the target's cache.
-        kv_dtype: element type of the cache.
     """
     config = model.config.get_text_config()
     kv_heads, head_size = kv_geometry(config)
@@ -133,7 +116,7 @@ def describe_engine(
         num_attention_heads=int(config.num_attention_heads),
         num_kv_heads=kv_heads,
         head_size=head_size,
-        kv_dtype=kv_dtype,
+        kv_dtype=recipe.kv_dtype,
         prefill_chunk=min(_PREFILL_CHUNK[layout], max_length),
         shares_target_cache=shares_target_cache,
     )

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specdec.export.errors import ExportOptionError
-from specdec.export.quantize import Recipe, find_recipe
-from specdec.export.tensorrt_weights import find_tensorrt_recipe
+from specdec.export.quantize import find_recipe
 
 __all__ = ["ExportOptions"]
 
@@ -73,25 +72,13 @@ class ExportOptions:
             raise ExportOptionError(
                 f"target is {self.target!r}; allowed is a hub id, a folder, a .gguf file or demo"
             )
-        _ = self.target_recipe, self.draft_recipe
+        find_recipe(self.target_precision, self.backend)
+        find_recipe(self.draft_precision, self.backend)
 
     @property
     def is_tensorrt(self) -> bool:
         """Whether the engines are built by TensorRT."""
         return self.backend != "onnxruntime"
-
-    @property
-    def target_recipe(self) -> Recipe:
-        """How the target's weights are made."""
-        return self._recipe(self.target_precision)
-
-    @property
-    def draft_recipe(self) -> Recipe:
-        """How the draft's weights are made."""
-        return self._recipe(self.draft_precision)
-
-    def _recipe(self, precision: str) -> Recipe:
-        return (find_tensorrt_recipe if self.is_tensorrt else find_recipe)(precision)
 
     def _check_build_options(self) -> None:
         given = {"compute_capabilities": self.compute_capabilities}

@@ -12,19 +12,14 @@ from typing import Any
 from specdec.engines.manifest import EngineEntry, Manifest, inventory, write_manifest
 from specdec.engines.package import load_package
 from specdec.export.checks import CheckReport, check_engines
-from specdec.export.errors import ExportCheckError, UnsupportedModelError
-from specdec.export.graphs import (
-    describe_engine,
-    trace_graph,
-    write_engine,
-    write_standard_graph,
-)
+from specdec.export.errors import ExportCheckError
+from specdec.export.graphs import describe_engine, trace_graph, write_engine
 from specdec.export.layouts import fits_in_place
 from specdec.export.memory import release_memory
 from specdec.export.options import ExportOptions
 from specdec.export.preflight import Plan, preflight
 from specdec.export.progress import Progress, SilentProgress
-from specdec.export.quantize import Recipe
+from specdec.export.quantize import Recipe, find_recipe
 from specdec.export.reference import Reference, score_reference
 from specdec.export.report import ExportReport
 from specdec.export.sources import ModelSource, load_model
@@ -102,10 +97,11 @@ def _build(plan: Plan, directory: Path, progress: Progress) -> _Engines:
     for note in plan.notes:
         progress.note(note)
     options = plan.options
-    target_recipe, draft_recipe = options.target_recipe, options.draft_recipe
+    target_recipe = find_recipe(options.target_precision, options.backend)
+    draft_recipe = find_recipe(options.draft_precision, options.backend)
     with progress.step(f"read target {plan.target.name}"):
         model = load_model(plan.target)
-    layout = _layout(plan, model, plan.max_length, "target", built, progress)
+    layout = _layout(model, plan.max_length, "target", built, progress)
     vocab_size = min(plan.tokenizer.size, model.get_output_embeddings().weight.shape[0])
     if plan.draft is not None and not plan.self_draft:
         vocab_size = min(vocab_size, _draft_width(plan))
@@ -114,8 +110,7 @@ def _build(plan: Plan, directory: Path, progress: Progress) -> _Engines:
     scratch.mkdir()
     with progress.step("trace target"):
         plain = trace_graph(model, layout, plan.max_length, scratch)
-    described: dict[str, Any] = {"vocab_size": vocab_size, "max_length": plan.max_length}
-    described["kv_dtype"] = _kv_dtype(plan)
+    described = {"vocab_size": vocab_size, "max_length": plan.max_length}
     built.target = describe_engine(
         "target/model.onnx", model, layout, target_recipe, shares_target_cache=False, **described
     )
@@ -130,9 +125,9 @@ def _build(plan: Plan, directory: Path, progress: Progress) -> _Engines:
         )
     del model
     release_memory()
-    _write(plain, directory / "target", target_recipe, plan, built, progress)
+    _write(plain, directory / "target", target_recipe, "target", built, progress)
     if plan.self_draft:
-        _write(plain, directory / "draft", draft_recipe, plan, built, progress)
+        _write(plain, directory / "draft", draft_recipe, "draft", built, progress)
     _clear(scratch)
     if plan.draft is not None and not plan.self_draft:
         _build_draft(plan, plan.draft, draft_recipe, vocab_size, directory, built, progress)
@@ -153,7 +148,7 @@ def _build_draft(
     scratch = directory / "scratch"
     with progress.step(f"read draft {source.name}"):
         model = load_model(source)
-    layout = _layout(plan, model, plan.draft_max_length, "draft", built, progress)
+    layout = _layout(model, plan.draft_max_length, "draft", built, progress)
     built.draft_reference = score_reference(
         model, plan.tokenizer, vocab_size, plan.draft_max_length
     )
@@ -167,25 +162,17 @@ def _build_draft(
         vocab_size=vocab_size,
         max_length=plan.draft_max_length,
         shares_target_cache=False,
-        kv_dtype=_kv_dtype(plan),
     )
     del model
     release_memory()
-    _write(plain, directory / "draft", recipe, plan, built, progress)
+    _write(plain, directory / "draft", recipe, "draft", built, progress)
     _clear(scratch)
 
 
-def _layout(
-    plan: Plan, model: Any, max_length: int, name: str, built: _Engines, progress: Progress
-) -> str:
+def _layout(model: Any, max_length: int, name: str, built: _Engines, progress: Progress) -> str:
     reason = fits_in_place(model, max_length)
     if reason is None:
         return "in_place"
-    if plan.options.is_tensorrt:
-        raise UnsupportedModelError(
-            f"the {name}'s architecture {model.config.model_type} does not fit the in-place "
-            f"attention ({reason}), which {plan.options.backend} needs; use --backend onnxruntime"
-        )
     note = (
         f"the {name} uses the slower concatenated cache: the in-place attention node cannot "
         f"express {model.config.model_type} ({reason})"
@@ -196,24 +183,15 @@ def _layout(
 
 
 def _write(
-    plain: Path, folder: Path, recipe: Recipe, plan: Plan, built: _Engines, progress: Progress
+    plain: Path, folder: Path, recipe: Recipe, name: str, built: _Engines, progress: Progress
 ) -> None:
-    name, out = folder.name, folder / "model.onnx"
     folder.mkdir()
     with progress.step(f"write {name} {recipe.name}"):
-        if plan.options.is_tensorrt:
-            length = plan.max_length if name == "target" else plan.draft_max_length
-            kept = write_standard_graph(plain, out, recipe, length)
-        else:
-            kept = write_engine(plain, out, recipe)
+        kept = write_engine(plain, folder / "model.onnx", recipe)
     if kept:
         note = f"{len(kept)} weights of the {name} stay fp32: their values exceed FP16's range"
         built.notes.append(note)
         progress.note(note)
-
-
-def _kv_dtype(plan: Plan) -> str:
-    return "float16" if plan.options.is_tensorrt else "float32"
 
 
 def _draft_width(plan: Plan) -> int:

@@ -141,7 +141,9 @@ def _rewrite(model: ir.Model, node: ir.Node, shared: _Shared, kv_dtype: ir.DataT
     scale = node.attributes.get_float("scale")
     softcap = node.attributes.get_float("softcap", 0.0)
     if softcap or sink is not None:
-        out = _spelled_out(make, queries, *present, visible, scale, softcap, sink, (count, kv_count))
+        out = _spelled_out(
+            make, queries, *present, visible, scale, softcap, sink, (count, kv_count)
+        )
     else:
         out = make.op("Attention", queries, *present, visible, scale=scale)
     out = make.op("Transpose", make.cast(out, ir.DataType.FLOAT), perm=[0, 2, 1, 3])

@@ -28,43 +28,20 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx_ir.passes import common
 
-from specdec.export.errors import ExportOptionError
 from specdec.export.graph_builder import GraphBuilder
 from specdec.export.quantize import Recipe
 from specdec.export.weights import add_initializer, cast_rows, is_token_lookup
 
 __all__ = [
-    "TENSORRT_RECIPES",
     "dequantized",
-    "find_tensorrt_recipe",
     "lower_precision",
     "quantized_blocks",
     "quantized_columns",
 ]
 
-TENSORRT_RECIPES = {
-    "fp16": Recipe("fp16", "fp16", "fp16", "none", 16, 16),
-    "int8": Recipe("int8-weights", "int8", "fp16", "rtn", 8, 8),
-    "int4": Recipe("int4-weights", "int4", "fp16", "rtn", 4, 4, 64),
-}
-"""Recipe by the precision a user names."""
 _HALF = ir.DataType.FLOAT16
 _FP16_MAX = 65504.0
 _INT8_MAX = 127
-
-
-def find_tensorrt_recipe(precision: str) -> Recipe:
-    """The recipe of a precision.
-
-    Raises:
-        ExportOptionError: no such precision for TensorRT.
-    """
-    if precision not in TENSORRT_RECIPES:
-        raise ExportOptionError(
-            f"precision {precision!r} is not known for TensorRT; allowed are "
-            f"{', '.join(TENSORRT_RECIPES)}"
-        )
-    return TENSORRT_RECIPES[precision]
 
 
 def lower_precision(model: ir.Model, recipe: Recipe) -> list[str]:
@@ -72,7 +49,7 @@ def lower_precision(model: ir.Model, recipe: Recipe) -> list[str]:
 
     Args:
         model: a graph that `standardise_attention` has been over.
-        recipe: one of `TENSORRT_RECIPES`; head and body have the same bits.
+        recipe: one whose method is "tensorrt".
 
     Returns:
         Names of weights that stay float32 because a value is outside FP16's range.
@@ -169,9 +146,7 @@ def quantized_blocks(
     return levels.astype(np.int8).reshape(array.shape), scales
 
 
-def dequantized(
-    levels: NDArray[np.int8], scales: NDArray[np.float16]
-) -> NDArray[np.float32]:
+def dequantized(levels: NDArray[np.int8], scales: NDArray[np.float16]) -> NDArray[np.float32]:
     """What `DequantizeLinear` makes of a result of the two functions above, in float32."""
     factors = scales.astype(np.float32).reshape(-1, levels.shape[1])
     repeats = levels.shape[0] // factors.shape[0]

@@ -20,6 +20,9 @@ import onnx_ir as ir
 import torch
 
 from specdec.export.attention import OPSET
+from specdec.export.errors import UnsupportedModelError
+from specdec.export.experts import every_expert
+from specdec.export.weights import TRANSPOSED
 
 __all__ = ["trace"]
 
@@ -31,11 +34,15 @@ def trace(model: Any, config: Any, scratch: Path) -> ir.Model:
         model: a transformers causal language model, float32; it must outlive the result.
         config: the Optimum `OnnxConfig`.
         scratch: an existing directory for the exporter's file.
+
+    Raises:
+        UnsupportedModelError: the graph lacks weights, because the model's code runs only the
+            parts that the traced tokens need.
     """
     from optimum.exporters.onnx.convert import export_pytorch
 
     path = scratch / "traced.onnx"
-    with _quiet(), _parameters_as_inputs():
+    with _quiet(), _parameters_as_inputs(), every_expert(model):
         export_pytorch(model, config, OPSET, path, do_constant_folding=False)
     graph = ir.load(path)
     path.unlink()
@@ -47,6 +54,7 @@ def trace(model: Any, config: Any, scratch: Path) -> ir.Model:
 def _attach_weights(graph: ir.Model, model: Any) -> None:
     """Turn the inputs that are parameters or buffers into initializers."""
     state = dict(_named_tensors(model))
+    _check_complete(graph, model)
     kept = []
     for value in list(graph.graph.inputs):
         tensor = state.get(value.name)
@@ -58,6 +66,16 @@ def _attach_weights(graph: ir.Model, model: Any) -> None:
     graph.graph.inputs[:] = kept
     for value in weights:
         graph.graph.register_initializer(value)
+
+
+def _check_complete(graph: ir.Model, model: Any) -> None:
+    read = {value.name for value in graph.graph.inputs if value.uses()}
+    lost = [name for name, _ in model.named_parameters() if name not in read]
+    if lost:
+        raise UnsupportedModelError(
+            f"tracing architecture {model.config.model_type!r} lost {len(lost)} of its weights "
+            f"({lost[0]} is the first): its code runs only the parts that a text needs"
+        )
 
 
 def _named_tensors(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
@@ -73,7 +91,7 @@ def _fold_transposes(graph: ir.Model) -> None:
         weight = node.inputs[0].const_value
         if len(weight.shape) != 2:
             continue
-        name = f"{node.inputs[0].name}.transposed"
+        name = f"{node.inputs[0].name}{TRANSPOSED}"
         value = graph.graph.initializers.get(name)
         if value is None:
             shape = ir.Shape(tuple(weight.shape)[::-1])

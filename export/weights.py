@@ -4,7 +4,8 @@ An FP16 target on the CPU keeps FP16 weights on disk and computes in FP32 (FP16 
 three times slower there): every large matrix becomes an FP16 initializer and a `Cast`, which
 ONNX Runtime folds once when it loads. The token embedding, when it is a table of its own, is cast
 row by row after the look-up instead, so it stays small in memory too. Norms, biases and the
-tables of rotary angles are small and stay FP32.
+tables of rotary angles are small and stay FP32. An output head tied to the embedding is not stored
+twice: the graph transposes the one table, which ONNX Runtime folds as well.
 """
 
 from __future__ import annotations
@@ -14,7 +15,20 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-__all__ = ["add_initializer", "cast_rows", "is_token_lookup", "save_graph", "store_fp16"]
+__all__ = [
+    "MAX_LENGTH",
+    "TRANSPOSED",
+    "add_initializer",
+    "cast_rows",
+    "is_token_lookup",
+    "save_graph",
+    "store_fp16",
+]
+
+MAX_LENGTH = "specdec.max_length"
+"""Metadata of a traced graph: capacity of its cache in tokens."""
+TRANSPOSED = ".transposed"
+"""Suffix of a weight that is the transpose of the one before the suffix (a tied output head)."""
 
 _SMALL = 4096
 """Elements below which a float32 weight (a norm, a bias) stays as it is."""
@@ -56,31 +70,46 @@ def store_fp16(model: ir.Model) -> list[str]:
         Names of weights that stay float32 because a value is outside FP16's range.
     """
     kept: list[str] = []
-    for name, value in list(model.graph.initializers.items()):
+    stored: dict[str, ir.Value] = {}
+    for name, value in sorted(model.graph.initializers.items()):
         tensor = value.const_value
         if tensor is None or tensor.dtype != ir.DataType.FLOAT or tensor.size < _SMALL:
             continue
         if len(tensor.shape) < 2 or any(u.node.op_type in _ROTATING for u in value.uses()):
             continue
+        table = stored.get(name.removesuffix(TRANSPOSED)) if name.endswith(TRANSPOSED) else None
+        if table is not None:
+            _replace(model, value, _transpose(model, table))
+            continue
         array = tensor.numpy()
         if np.abs(array).max() > _FP16_MAX:
             kept.append(name)
             continue
-        _replace(model, value, array.astype(np.float16))
+        stored[name] = add_initializer(model, f"{name}_fp16", array.astype(np.float16))
+        _replace(model, value, stored[name])
     return kept
 
 
-def _replace(model: ir.Model, value: ir.Value, half: np.ndarray) -> None:
+def _transpose(model: ir.Model, table: ir.Value) -> ir.Value:
+    turned = ir.node("Transpose", [table], {"perm": [1, 0]})
+    model.graph.insert_before(next(iter(model.graph)), turned)
+    return turned.outputs[0]
+
+
+def _replace(model: ir.Model, value: ir.Value, stored: ir.Value) -> None:
+    """Read `value` from an FP16 weight instead, cast where it is used."""
     uses = list(value.uses())
     name = value.name
-    stored = add_initializer(model, f"{name}_fp16", half)
     if all(use.node.op_type == "Gather" and use.idx == 0 for use in uses):
         for use in uses:
             cast_rows(model, use.node, stored)
     else:
         cast = ir.node("Cast", [stored], {"to": ir.DataType.FLOAT})
-        first = next(node for node in model.graph)
-        model.graph.insert_before(first, cast)
+        maker = stored.producer()
+        if maker is None:
+            model.graph.insert_before(next(iter(model.graph)), cast)
+        else:
+            model.graph.insert_after(maker, cast)
         ir.convenience.replace_all_uses_with(value, cast.outputs[0])
     del model.graph.initializers[name]
 

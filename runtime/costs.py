@@ -21,8 +21,8 @@ _WINDOW = 9
 class CostTable:
     """Draft and verify costs by number of rows.
 
-    The shape is interpolated between its figures and flat above the largest: optimism makes
-    the policy try a row count once, after which it is known.
+    The shape is interpolated between its figures and goes on with the last slope above the
+    largest.
     """
 
     def __init__(self, draft_seconds: float, verify_seconds: Mapping[int, float]) -> None:
@@ -89,13 +89,13 @@ class CostTable:
     def _shape_at(self, rows: int) -> float:
         if rows in self._shape:
             return self._shape[rows]
-        above = [m for m in self._shape if m > rows]
-        left = max(m for m in self._shape if m < rows)
-        if not above:
-            return self._shape[left]
-        right = min(above)
-        low, high = self._shape[left], self._shape[right]
-        return low + (high - low) * (rows - left) / (right - left)
+        known = sorted(self._shape)
+        if len(known) == 1:
+            return self._shape[known[0]]
+        right = next((i for i, m in enumerate(known) if m > rows), len(known) - 1)
+        low, high = known[right - 1], known[right]
+        slope = (self._shape[high] - self._shape[low]) / (high - low)
+        return self._shape[low] + max(slope, 0.0) * (rows - low)
 
 
 DEFAULT_COSTS = CostTable(0.25, {1: 1.0, 5: 1.2, 9: 1.5, 33: 3.0})

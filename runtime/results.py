@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from specdec.runtime.logprobs import TokenLogprobs
+from specdec.runtime.logprobs import Logprob, TokenLogprobs
 from specdec.runtime.stats import GenerationStats
 
 __all__ = ["Chunk", "FinishReason", "GenerationResult"]
@@ -44,3 +45,34 @@ class GenerationResult:
     stats: GenerationStats
     prompt_token_ids: tuple[int, ...]
     """The prompt as the model saw it."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document of `specdec-run --json`: plain data without infinities."""
+        document: dict[str, Any] = {
+            "text": self.text,
+            "token_ids": list(self.token_ids),
+            "finish_reason": self.finish_reason,
+            "stats": self.stats.to_dict(),
+        }
+        if self.logprobs is not None:
+            document["logprobs"] = [
+                {
+                    **_plain(entry.chosen),
+                    "alternatives": [_plain(other) for other in entry.alternatives],
+                }
+                for entry in self.logprobs
+            ]
+        return document
+
+
+def _plain(entry: Logprob) -> dict[str, float | None]:
+    """A token's log-probabilities; JSON has no infinity, an excluded token has null."""
+    return {
+        "token_id": entry.token_id,
+        "raw": _finite(entry.raw),
+        "processed": _finite(entry.processed),
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

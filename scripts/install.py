@@ -95,7 +95,7 @@ def main() -> int:
     """Install everything; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--dev", action="store_true", help="also the tools `make test` runs")
-    extras = "cpu,export,dev" if parser.parse_args().dev else "cpu,export"
+    extras = "cpu,export,embed,dev" if parser.parse_args().dev else "cpu,export"
     if sys.prefix == sys.base_prefix:
         print("error: not in a virtual environment; run `make demo`", file=sys.stderr)
         return 2

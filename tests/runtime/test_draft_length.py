@@ -126,7 +126,9 @@ def test_acceptance_is_estimated_per_position() -> None:
 def test_costs() -> None:
     table = CostTable(0.5, {1: 1.0, 5: 2.0})
     assert table.verify(3) == 1.5
-    assert table.verify(9) == 2.0
+    assert table.verify(9) == 3.0  # the last slope goes on
+    assert CostTable(0.5, {1: 2.0}).verify(7) == 2.0
+    assert CostTable(0.5, {1: 2.0, 5: 1.5}).verify(9) == 2.0  # a fall is noise
     assert not table.measured(1)
     table.measure_verify(1, 10.0)
     assert table.measured(1)
@@ -135,7 +137,7 @@ def test_costs() -> None:
         table.measure_verify(1, seconds)
     assert table.verify(1) == 11.0
     assert table.verify(5) == 22.0
-    table.measure_verify(9, 44.0)  # twice the expected: the scale is now between 11 and 22
+    table.measure_verify(9, 66.0)  # twice the expected: the scale is now between 11 and 22
     assert table.verify(5) == 33.0
     table.measure_draft(3.0)
     assert table.draft() == 3.0

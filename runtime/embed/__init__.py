@@ -1,0 +1,28 @@
+"""The runtime inside a host: a C library for C and C++ services, and buffers for Python ones.
+
+    python -m specdec.runtime.embed build --out DIR     libspecdec.so, headers, CMake package
+
+`TokenDecoder` is the loop for hosts that bring their own engines; docs/embedding.md has it all.
+"""
+
+from specdec.runtime.embed.buffers import view
+from specdec.runtime.embed.errors import (
+    BadArgumentError,
+    BadHandleError,
+    BuildError,
+    CallbackError,
+    EmbedError,
+)
+from specdec.runtime.embed.token_decoder import BufferEngine, TokenDecoder, TokenOutcome
+
+__all__ = [
+    "BadArgumentError",
+    "BadHandleError",
+    "BufferEngine",
+    "BuildError",
+    "CallbackError",
+    "EmbedError",
+    "TokenDecoder",
+    "TokenOutcome",
+    "view",
+]
