@@ -26,6 +26,7 @@ DRAFT_PRECISIONS = (
     *("int4", "int4-rtn", "int4-kquant", "int4-hqq"),
     *("fp16", "fp32"),
 )
+BACKENDS = ("onnxruntime", "tensorrt", "tensorrt-rtx")
 _NOISY_LIBRARIES = ("transformers", "optimum", "torch", "onnx", "onnxruntime", "onnxscript")
 
 
@@ -70,7 +71,25 @@ def main() -> None:
     help="'int8' and 'int4' stand for the best recipe of that width.",
 )
 @click.option(
-    "--backend", type=click.Choice(["onnxruntime"]), default="onnxruntime", show_default=True
+    "--backend",
+    type=click.Choice(BACKENDS),
+    default="onnxruntime",
+    show_default=True,
+    help="'tensorrt' builds for the GPU of this machine, 'tensorrt-rtx' for GPUs elsewhere.",
+)
+@click.option(
+    "--compute-capability",
+    "compute_capabilities",
+    metavar="X.Y[,X.Y]",
+    default="",
+    callback=lambda _, __, value: tuple(value.replace(",", " ").split()),
+    help="GPUs that 'tensorrt-rtx' builds for, such as 8.6,8.9.",
+)
+@click.option(
+    "--timing-cache",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Measured kernel times that TensorRT builds read and extend.",
 )
 @click.option(
     "--max-length",

@@ -133,9 +133,9 @@ def known_capabilities(trt: Any, build: EngineBuild) -> list[Any]:
 
 def _set_capabilities(trt: Any, config: Any, capabilities: list[Any]) -> tuple[str, ...]:
     if not capabilities:
-        from specdec.engines.cuda_driver import compute_capability
+        from specdec.engines.cuda_driver import CudaDevice
 
-        return (compute_capability(0),)
+        return (CudaDevice(0).compute_capability,)
     config.num_compute_capabilities = len(capabilities)
     for index, capability in enumerate(capabilities):
         config.set_compute_capability(capability, index)
