@@ -89,7 +89,7 @@ def main() -> None:
     "--timing-cache",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Measured kernel times that TensorRT builds read and extend.",
+    help="Measured kernel times that 'tensorrt' builds read and extend.",
 )
 @click.option(
     "--max-length",

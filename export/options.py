@@ -38,7 +38,7 @@ class ExportOptions:
     compute_capabilities: tuple[str, ...] = ()
     """GPUs that a "tensorrt-rtx" engine is built for, such as ("8.6", "8.9")."""
     timing_cache: Path | None = None
-    """File of measured kernel times that TensorRT builds read and extend."""
+    """File of measured kernel times that "tensorrt" builds read and extend."""
     max_length: int | None = None
     """KV cache capacity in tokens; None for the smaller of the models' contexts and 4096."""
     force: bool = False
@@ -93,6 +93,11 @@ class ExportOptions:
             raise ExportOptionError(
                 f"compute_capabilities is {', '.join(self.compute_capabilities)}; tensorrt builds "
                 "for the GPU of this machine: leave it out, or use tensorrt-rtx"
+            )
+        if self.backend == "tensorrt-rtx" and self.timing_cache:
+            raise ExportOptionError(
+                f"timing_cache is {self.timing_cache}; tensorrt-rtx measures no kernels while it "
+                "builds: leave it out"
             )
         if self.backend == "tensorrt-rtx" and not self.compute_capabilities:
             raise ExportOptionError(

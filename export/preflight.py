@@ -169,8 +169,8 @@ def _notes(config: Any, name: str) -> Iterator[str]:
     nominal, limit = _nominal_context(config), _context(config)
     if nominal is not None and limit is not None and limit < nominal:
         yield (
-            f"the {name} is limited to its original context of {limit} tokens (its configuration says "
-            f"{nominal}): beyond it, its rotary scaling changes with the length of the text"
+            f"the {name} is limited to its original context of {limit} tokens (its configuration "
+            f"says {nominal}): beyond it, its rotary scaling changes with the length of the text"
         )
 
 

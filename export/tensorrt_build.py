@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +51,7 @@ class EngineBuild:
     compute_capabilities: tuple[str, ...] = ()
     """Such as ("8.6", "8.9"); for "tensorrt" none: it builds for the GPU it runs on."""
     timing_cache: Path | None = None
-    """Measured kernel times, read if the file exists and written after the build."""
+    """Measured kernel times, read if the file exists and written after the build ("tensorrt")."""
 
 
 @dataclass(frozen=True)
@@ -185,26 +185,32 @@ def _monitor(trt: Any, progress: BuildProgress) -> Any:
     return Monitor()
 
 
-def _interruptibly(build: Any, progress: BuildProgress) -> Any:
+def _interruptibly(build: Callable[[], Any], progress: BuildProgress) -> Any:
     """Run `build` in a thread, so that Ctrl-C reaches this one and can stop it."""
     results: list[Any] = []
     failures: list[BaseException] = []
+    ended = threading.Event()
 
     def work() -> None:
         try:
             results.append(build())
         except BaseException as error:  # handed to the caller's thread
             failures.append(error)
+        finally:
+            ended.set()
 
     thread = threading.Thread(target=work, name="tensorrt-build")
     thread.start()
     try:
-        while thread.is_alive():
-            thread.join(_POLL_SECONDS)
+        # Not Thread.join: one that is interrupted takes the thread for finished (Python < 3.13).
+        while not ended.wait(_POLL_SECONDS):
+            pass
     except BaseException:
         progress.stop()
-        thread.join()
+        ended.wait()
         raise
+    finally:
+        thread.join()
     if failures:
         raise failures[0]
     return results[0]
