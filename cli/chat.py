@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,7 +18,11 @@ __all__ = ["converse"]
 
 
 def converse(
-    decoder: SpeculativeDecoder, params: SamplingParams, system: str | None, printer: AnswerPrinter
+    decoder: SpeculativeDecoder,
+    params: SamplingParams,
+    system: str | None,
+    tools: list[dict[str, Any]] | None,
+    printer: AnswerPrinter,
 ) -> int:
     """Answer lines of stdin until it ends or says `/exit`; return the exit code.
 
@@ -38,7 +42,8 @@ def converse(
                 if not line:
                     continue
                 try:
-                    printer.play(session.stream(to_request(line, opening, True), params))
+                    request = to_request(line, opening, True)
+                    printer.play(session.stream(request, params, tools=tools))
                     opening = None
                 except _prompt_error() as error:
                     fail(str(error))

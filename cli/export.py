@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import logging
-import os
 import sys
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from specdec.cli.common import EXIT_DONE, error_console, invoke
+from specdec.cli.quiet import quiet_libraries
 
 if TYPE_CHECKING:
     from specdec.export import ExportReport
@@ -22,12 +19,12 @@ __all__ = ["command", "main"]
 
 TARGET_PRECISIONS = ("fp16", "fp32")
 DRAFT_PRECISIONS = (
-    *("int8", "int8-dynamic", "int8-blocks"),
-    *("int4", "int4-rtn", "int4-kquant", "int4-hqq"),
-    *("fp16", "fp32"),
+    *("int8", "int8-dynamic", "int8-blocks", "int8-blocks-b128"),
+    *("int4", "int4-rtn", "int4-rtn-b32", "int4-hqq"),
+    *("int4-kquant", "int4-kquant-b64", "int4-kquant-h4", "int4-kquant-mixed"),
+    *("fp16", "fp32", "auto"),
 )
 BACKENDS = ("onnxruntime", "tensorrt", "tensorrt-rtx")
-_NOISY_LIBRARIES = ("transformers", "optimum", "torch", "onnx", "onnxruntime", "onnxscript")
 
 
 def main() -> None:
@@ -68,7 +65,8 @@ def main() -> None:
     type=click.Choice(DRAFT_PRECISIONS),
     default="int8",
     show_default=True,
-    help="'int8' and 'int4' stand for the best recipe of that width.",
+    help="'int8' and 'int4' stand for the best recipe of that width; 'auto' builds and measures "
+    "every recipe and keeps the fastest.",
 )
 @click.option(
     "--backend",
@@ -101,6 +99,19 @@ def main() -> None:
 @click.option("--overwrite", is_flag=True, help="Replace the package in --out.")
 @click.option("--trust-remote-code", is_flag=True, help="Run Python code that comes with SRC.")
 @click.option("--threads", type=int, help="CPU threads of the checks. Default: ONNX Runtime's.")
+@click.option(
+    "--report",
+    type=click.Choice(["none", "short", "full"]),
+    default="short",
+    show_default=True,
+    help="How much to measure at the end: about half a minute, or some minutes.",
+)
+@click.option(
+    "--require-speedup",
+    metavar="X",
+    type=float,
+    help="Fail, and write nothing, when the pair measures below X times plain decoding.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON document.")
 @click.option("--verbose", is_flag=True, help="Let the libraries underneath write to stderr.")
 def command(as_json: bool, verbose: bool, threads: int | None, **options: Any) -> int:
@@ -108,13 +119,19 @@ def command(as_json: bool, verbose: bool, threads: int | None, **options: Any) -
     from specdec.cli.progress import for_console
 
     options["num_threads"] = threads
-    with _quiet_libraries(verbose):
+    with quiet_libraries(verbose):
         report = _export(options, for_console(error_console()))
     if as_json:
         click.echo(json.dumps(report.to_dict(), ensure_ascii=False))
     else:
         for line in report.summary_lines():
             click.echo(line)
+        if report.measured is not None:
+            from rich.console import Console
+
+            from specdec.cli.report_view import print_report
+
+            print_report(Console(highlight=False), report.measured)
     return EXIT_DONE
 
 
@@ -123,19 +140,3 @@ def _export(options: dict[str, Any], progress: Any) -> ExportReport:
     with progress.step("load the export libraries"):
         from specdec.export import ExportOptions, export_package
     return export_package(ExportOptions(**options), progress=progress)
-
-
-@contextlib.contextmanager
-def _quiet_libraries(verbose: bool) -> Any:
-    """Keep stdout for the report, and the libraries' own chatter off the screen."""
-    with contextlib.redirect_stdout(sys.stderr):
-        if verbose:
-            yield
-            return
-        os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-        os.environ.setdefault("TQDM_DISABLE", "1")
-        for name in _NOISY_LIBRARIES:
-            logging.getLogger(name).setLevel(logging.ERROR)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
-__all__ = ["Request", "read_prompts", "to_request"]
+__all__ = ["Request", "read_prompts", "read_tools", "to_request"]
 
 Request = str | list[dict[str, str]]
 """Text as it is, or the messages of a chat."""
@@ -34,6 +36,21 @@ def read_prompts(texts: Sequence[str], files: Sequence[str], stdin: bool) -> lis
         if not _is_unicode(text):
             raise click.UsageError(f"the prompt of {origin} is not UTF-8")
     return [text for text, _ in prompts]
+
+
+def read_tools(path: Path) -> list[dict[str, Any]]:
+    """Return the tools of a file: a JSON list of objects, passed to the chat template as it is.
+
+    Raises:
+        click.UsageError: the file holds anything else.
+    """
+    try:
+        tools = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise click.UsageError(f"--tools {path} is not JSON: {error}") from None
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+        raise click.UsageError(f"--tools {path} is not a list of objects, one for each tool")
+    return tools
 
 
 def to_request(prompt: str, system: str | None, use_template: bool) -> Request:

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specdec.cli.common import EXIT_DONE, EXIT_INTERRUPTED, invoke
-from specdec.cli.prompts import read_prompts, to_request
+from specdec.cli.loading import load_options, package_argument
+from specdec.cli.prompts import read_prompts, read_tools, to_request
 from specdec.cli.sampling_options import sampling_options, sampling_params
 
 if TYPE_CHECKING:
     from specdec.runtime import SpeculativeDecoder
 
 __all__ = ["command", "main"]
-
-DRAFTERS = ("auto", "model", "ngram", "hybrid", "none")
 
 
 def main() -> None:
@@ -27,9 +26,7 @@ def main() -> None:
 
 
 @click.command("specdec-run", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument(
-    "package", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path)
-)
+@package_argument
 @click.argument("stdin", metavar="[-]", type=click.Choice(["-"]), required=False)
 @click.option("--prompt", "prompts", metavar="TEXT", multiple=True, help="Repeatable.")
 @click.option(
@@ -43,11 +40,14 @@ def main() -> None:
 @click.option("--chat", is_flag=True, help="Converse: a line of stdin is a turn.")
 @click.option("--system", metavar="TEXT", help="The system message of the chat template.")
 @click.option("--raw", is_flag=True, help="Send the text as it is, without the chat template.")
-@click.option("--drafter", type=click.Choice(DRAFTERS), default="auto", show_default=True)
-@click.option("--device", metavar="cpu|cuda:N", default="cpu", help="Of the target. [cpu]")
-@click.option("--draft-device", metavar="cpu|cuda:N", help="Of the draft. [the target's]")
-@click.option("--threads", type=click.IntRange(min=1), help="CPU threads.")
-@click.option("--no-checksums", is_flag=True, help="Load without hashing the package's files.")
+@click.option(
+    "--tools",
+    "tools_file",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A JSON list of tools for the chat template.",
+)
+@load_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON document per prompt and line.")
 @click.option("--stats", "show_stats", is_flag=True, help="Figures on stderr.")
 @sampling_options
@@ -59,6 +59,7 @@ def command(
     chat: bool,
     system: str | None,
     raw: bool,
+    tools_file: Path | None,
     as_json: bool,
     show_stats: bool,
     **options: Any,
@@ -73,6 +74,7 @@ def command(
     if chat and (prompts or prompt_files or stdin or raw):
         raise click.UsageError("--chat reads its turns from stdin, through the chat template")
     texts = [] if chat else read_prompts(prompts, prompt_files, stdin is not None)
+    tools = None if tools_file is None else read_tools(tools_file)
     params = sampling_params(options)
 
     from specdec.cli.answers import AnswerPrinter
@@ -80,16 +82,18 @@ def command(
     printer = AnswerPrinter(as_json, show_stats)
     with _load(package, options) as decoder:
         use_template = decoder.has_chat_template and not raw
-        if not use_template and (chat or system is not None):
-            option = "--chat" if chat else "--system"
+        needs = [("--chat", chat), ("--system", system is not None), ("--tools", tools is not None)]
+        option = next((name for name, given in needs if given), None)
+        if not use_template and option:
             reason = "--raw turns it off" if raw else f"{package} has none"
             raise click.UsageError(f"{option} needs the chat template, and {reason}")
         if chat:
             from specdec.cli.chat import converse
 
-            return converse(decoder, params, system, printer)
+            return converse(decoder, params, system, tools, printer)
         for text in texts:
-            if printer.play(decoder.stream(to_request(text, system, use_template), params)):
+            request = to_request(text, system, use_template)
+            if printer.play(decoder.stream(request, params, tools=tools)):
                 return EXIT_INTERRUPTED
     return EXIT_DONE
 

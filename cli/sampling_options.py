@@ -14,7 +14,7 @@ import click
 if TYPE_CHECKING:
     from specdec.runtime import SamplingParams
 
-__all__ = ["sampling_options", "sampling_params"]
+__all__ = ["given_law", "law_options", "sampling_options", "sampling_params"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -38,9 +38,7 @@ def _draft_length(value: str) -> int | str:
         raise click.BadParameter(f"{value!r} is neither a number nor 'auto'") from None
 
 
-_OPTIONS = [
-    click.option("--max-new-tokens", type=int, help="Stop after this many tokens. [128]"),
-    click.option("--min-new-tokens", type=int, help="No end token before this many tokens."),
+_LAW_OPTIONS: list[Callable[[Any], Any]] = [
     click.option("--temperature", type=float, help="0 takes the likeliest token. [0]"),
     click.option("--top-k", type=int, help="Sample from the k likeliest tokens."),
     click.option("--top-p", type=float, help="Sample from the smallest set of this probability."),
@@ -56,13 +54,7 @@ _OPTIONS = [
         multiple=True,
         help="Added to a token's logit. Repeatable.",
     ),
-    click.option("--stop", metavar="TEXT", multiple=True, help="End before it. Repeatable."),
-    click.option(
-        "--stop-token-id", "stop_token_ids", type=int, multiple=True, help="End. Repeatable."
-    ),
-    click.option("--ignore-eos", is_flag=True, help="Go on after the model's end tokens."),
     click.option("--seed", type=int, help="The same seed gives the same text."),
-    click.option("--logprobs", type=int, help="Log-probabilities, with N alternatives (--json)."),
     click.option(
         "--num-draft-tokens",
         metavar="N|auto",
@@ -75,6 +67,16 @@ _OPTIONS = [
         type=click.Choice(["block", "token", "coupled"]),
         help="Verification rule; 'coupled' gives a seed's text whatever the draft. [block]",
     ),
+]
+_TEXT_OPTIONS: list[Callable[[Any], Any]] = [
+    click.option("--max-new-tokens", type=int, help="Stop after this many tokens. [128]"),
+    click.option("--min-new-tokens", type=int, help="No end token before this many tokens."),
+    click.option("--stop", metavar="TEXT", multiple=True, help="End before it. Repeatable."),
+    click.option(
+        "--stop-token-id", "stop_token_ids", type=int, multiple=True, help="End. Repeatable."
+    ),
+    click.option("--ignore-eos", is_flag=True, help="Go on after the model's end tokens."),
+    click.option("--logprobs", type=int, help="Log-probabilities, with N alternatives (--json)."),
     click.option("--keep-special-tokens", is_flag=True, help="Show special tokens in the text."),
     click.option(
         "--truncate-prompt",
@@ -82,19 +84,25 @@ _OPTIONS = [
         help="Drop the oldest tokens of a prompt that is too long, instead of refusing it.",
     ),
 ]
-_NAMES = (
-    *("max_new_tokens", "min_new_tokens", "temperature", "top_k", "top_p", "min_p"),
-    *("repetition_penalty", "presence_penalty", "frequency_penalty", "no_repeat_ngram_size"),
-    *("stop", "stop_token_ids", "ignore_eos", "seed", "logprobs", "num_draft_tokens"),
-    *("draft_temperature", "verify", "truncate_prompt"),
+_LAW_NAMES = (
+    *("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty"),
+    *("frequency_penalty", "no_repeat_ngram_size", "seed", "num_draft_tokens"),
+    *("draft_temperature", "verify"),
+)
+_TEXT_NAMES = (
+    *("max_new_tokens", "min_new_tokens", "stop", "stop_token_ids", "ignore_eos", "logprobs"),
+    "truncate_prompt",
 )
 
 
 def sampling_options(function: _Function) -> _Function:
     """Decorate a command with every sampling option."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
+    return law_options(_decorate(function, _TEXT_OPTIONS))
+
+
+def law_options(function: _Function) -> _Function:
+    """Decorate a command with the options that shape the law of the next token."""
+    return _decorate(function, _LAW_OPTIONS)
 
 
 def sampling_params(values: dict[str, Any]) -> SamplingParams:
@@ -105,8 +113,21 @@ def sampling_params(values: dict[str, Any]) -> SamplingParams:
     """
     from specdec.runtime import SamplingParams
 
-    given = {name: values.pop(name) for name in _NAMES}
-    given["logit_bias"] = dict(values.pop("logit_bias")) or None
+    given = {name: values.pop(name) for name in _TEXT_NAMES}
     if values.pop("keep_special_tokens"):
         given["skip_special_tokens"] = False
-    return SamplingParams(**{name: value for name, value in given.items() if value is not None})
+    given = {name: value for name, value in given.items() if value is not None}
+    return SamplingParams(**given, **given_law(values))
+
+
+def given_law(values: dict[str, Any]) -> dict[str, Any]:
+    """Take the options of `law_options` that were given out of `values`, unchecked."""
+    given = {name: values.pop(name) for name in _LAW_NAMES}
+    given["logit_bias"] = dict(values.pop("logit_bias")) or None
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _decorate(function: _Function, options: list[Callable[[Any], Any]]) -> _Function:
+    for option in reversed(options):
+        function = option(function)
+    return function

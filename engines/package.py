@@ -15,7 +15,7 @@ from specdec.engines.manifest import EngineEntry, Manifest
 from specdec.engines.package_reader import Package, read_package
 from specdec.engines.strict_json import shown
 
-__all__ = ["LoadedPackage", "Package", "load_package", "read_package"]
+__all__ = ["LoadedPackage", "Package", "load_engines", "load_package", "read_package"]
 
 _TENSORRT = ("tensorrt", "tensorrt-rtx")
 _BACKENDS = ("onnxruntime", *_TENSORRT)
@@ -106,7 +106,30 @@ def load_package(
     """
     target_device = Device.parse(device)
     other_device = target_device if draft_device is None else Device.parse(draft_device)
-    package = read_package(path, verify_checksums)
+    return load_engines(
+        read_package(path, verify_checksums),
+        device=target_device,
+        draft_device=other_device,
+        num_threads=num_threads,
+        load_draft=load_draft,
+    )
+
+
+def load_engines(
+    package: Package,
+    *,
+    device: str | Device = "cpu",
+    draft_device: str | Device | None = None,
+    num_threads: int | None = None,
+    load_draft: bool = True,
+) -> LoadedPackage:
+    """Build the engines of a package that is known to be sound.
+
+    `specdec-export` checks its engines so before it writes a manifest; all others want
+    `load_package`. Arguments and errors are those of `load_package`, without `PackageError`.
+    """
+    target_device = Device.parse(device)
+    other_device = target_device if draft_device is None else Device.parse(draft_device)
     target_entry = package.manifest.target
     draft_entry = package.manifest.draft if load_draft else None
     _check_runnable("target", target_entry, target_device)

@@ -7,7 +7,6 @@ text with and without the draft. The figures go into the manifest.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +15,8 @@ from numpy.typing import NDArray
 
 from specdec.engines.engine import Engine
 from specdec.export.reference import Reference
+from specdec.runtime.report.curves import CurvePlan, measure_curves
+from specdec.runtime.report.laws import draft_rows, log_softmax, score_text
 
 __all__ = ["CheckReport", "check_engines"]
 
@@ -25,6 +26,7 @@ _NUM_DRAFT_TOKENS = 4
 _MIN_AGREEMENT = 0.9
 _MAX_KL = 0.05
 _REPEATS = 5
+_CONTEXT = 16
 
 
 @dataclass
@@ -57,7 +59,6 @@ def check_engines(
     whole = _walk(target, reference.token_ids, reference.token_ids.shape[1])
     report.figures["target_vs_original"] = _judge(report, "target", whole, reference.logits, True)
     report.figures["target_width_parity"] = _parity(report, "target", target, reference, whole)
-    report.costs["verify_seconds"] = _time_rows(target, reference.token_ids, _WIDTHS)
     if draft is not None:
         drafted = _draft_logits(target, draft, shares_cache, reference.token_ids)
         if drafted is not None:
@@ -66,9 +67,7 @@ def check_engines(
         if draft_reference is not None and drafted is not None:
             own = _judge(report, "draft", drafted, draft_reference.logits, False)
             report.figures["draft_vs_original"] = own
-        report.costs["draft_seconds"] = _time_rows(draft, reference.token_ids, (1,)).get("1")
-        draft.truncate(0)
-    target.truncate(0)
+    report.costs.update(_costs(target, draft, shares_cache, reference.token_ids[0].tolist()))
     if draft is not None and not report.problems:
         prompt = reference.token_ids[0, : reference.token_ids.shape[1] // 2].tolist()
         report.figures["greedy_pair"] = _greedy_pair(report, target, draft, shares_cache, prompt)
@@ -77,13 +76,7 @@ def check_engines(
 
 def _walk(engine: Engine, token_ids: NDArray[np.int64], rows: int) -> NDArray[np.float32]:
     """Logits of every token, fed `rows` at a time into an empty cache; [T, vocab_size]."""
-    engine.truncate(0)
-    width = engine.info.vocab_size
-    parts = []
-    for start in range(0, token_ids.shape[1], rows):
-        chunk = token_ids[:, start : start + rows]
-        parts.append(engine.forward(chunk, chunk.shape[1])[0, :, :width].copy())
-    return np.concatenate(parts)
+    return score_text(engine, token_ids[0].tolist(), rows)
 
 
 def _judge(
@@ -97,8 +90,9 @@ def _judge(
     if not np.isfinite(logits).all():
         report.problems.append(f"the {name} engine produces logits that are not finite")
         return {}
-    ours, theirs = _softmax(logits), _softmax(original)
-    kl = (theirs * (np.log(theirs + 1e-12) - np.log(ours + 1e-12))).sum(axis=1)
+    log_ours, log_theirs = log_softmax(logits), log_softmax(original)
+    ours, theirs = np.exp(log_ours), np.exp(log_theirs)
+    kl = (theirs * (log_theirs - log_ours)).sum(axis=1)
     figures = {
         "max_logit_difference": float(np.abs(logits - original).max()),
         "kl_divergence": float(kl.mean()),
@@ -145,45 +139,28 @@ def _draft_logits(
     target: Engine, draft: Engine, shares_cache: bool, token_ids: NDArray[np.int64]
 ) -> NDArray[np.float32] | None:
     """One-step draft logits after every token, over the cache it will really use."""
-    length = min(token_ids.shape[1], draft.info.max_length)
-    width = draft.info.vocab_size
-    if not shares_cache:
-        return _walk(draft, token_ids[:, :length], 1) if length == token_ids.shape[1] else None
-    target.truncate(0)
-    parts = []
-    for start in range(length):
-        token = token_ids[:, start : start + 1]
-        parts.append(draft.forward(token, 1)[0, :, :width].copy())
-        target.truncate(start)
-        target.forward(token, 0)
-    return np.concatenate(parts)
+    ids = token_ids[0].tolist()
+    if not shares_cache and len(ids) > draft.info.max_length:
+        return None
+    score_text(target, ids)
+    rows = np.empty((len(ids), draft.info.vocab_size), np.float32)
+    for i, row in draft_rows(target, draft, shares_cache, ids):
+        rows[i] = row
+    return rows
 
 
-def _time_rows(
-    engine: Engine, token_ids: NDArray[np.int64], widths: tuple[int, ...]
-) -> dict[str, float]:
-    """Median seconds of a pass by its rows, after a short context."""
-    context = min(16, token_ids.shape[1] - max(widths))
-    engine.truncate(0)
-    if context > 0:
-        engine.forward(token_ids[:, :context], 0)
-    seconds: dict[str, float] = {}
-    for rows in widths:
-        chunk = token_ids[:, max(context, 0) : max(context, 0) + rows]
-        if chunk.shape[1] == rows:
-            seconds[str(rows)] = _median_seconds(engine, max(context, 0), chunk)
-    return seconds
-
-
-def _median_seconds(engine: Engine, length: int, chunk: NDArray[np.int64]) -> float:
-    taken = []
-    for _ in range(_REPEATS + 1):
-        engine.truncate(length)
-        start = time.perf_counter()
-        engine.forward(chunk, chunk.shape[1])
-        taken.append(time.perf_counter() - start)
-    engine.truncate(length)
-    return float(np.median(taken[1:]))
+def _costs(
+    target: Engine, draft: Engine | None, shares_cache: bool, filler: list[int]
+) -> dict[str, Any]:
+    """Median seconds of a pass by its rows, after a short context; what `CostTable` reads."""
+    context = min(_CONTEXT, len(filler) - max(_WIDTHS))
+    widths = tuple(rows for rows in _WIDTHS if context > 0 or rows < len(filler))
+    plan = CurvePlan((max(context, 0),), widths, _REPEATS)
+    measured = measure_curves(target, draft, shares_cache, plan, filler)[0]
+    costs: dict[str, Any] = {
+        "verify_seconds": {str(rows): s for rows, s in measured.verify_seconds.items()}
+    }
+    return costs if draft is None else {**costs, "draft_seconds": measured.draft_seconds}
 
 
 def _greedy_pair(
@@ -230,10 +207,3 @@ def _margin(target: Engine, token_ids: list[int]) -> float:
     second, first = np.partition(logits, -2)[-2:]
     target.truncate(0)
     return float(first - second)
-
-
-def _softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
-    shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
-    weights: NDArray[np.float64] = np.exp(shifted)
-    normalised: NDArray[np.float64] = weights / weights.sum(axis=1, keepdims=True)
-    return normalised

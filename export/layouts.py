@@ -25,6 +25,8 @@ __all__ = ["concatenated_config", "export_config", "fits_in_place", "optimum_con
 _ROWS = 24
 _PAST = 17
 _TOLERANCE = 1e-3
+_HEAD_MULTIPLE = 8
+"""Channels of a head come in multiples of this in the attention node."""
 
 
 def optimum_config_class(model_type: str, model: Any) -> type[Any]:
@@ -66,6 +68,8 @@ def fits_in_place(model: Any, max_length: int) -> str | None:
     capacity = min(max_length, 2 * _ROWS)
     config = export_config(model, "in_place", max_length)
     kv_heads, head_size = kv_geometry(model.config.get_text_config())
+    if head_size % _HEAD_MULTIPLE:
+        return f"its heads have {head_size} channels, not a multiple of {_HEAD_MULTIPLE}"
     num_layers = config._normalized_config.num_layers
     generator = torch.Generator().manual_seed(0)
     num_tokens = model.config.get_text_config().vocab_size

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from specdec.export.errors import ExportOptionError
 from specdec.export.quantize import find_recipe
@@ -13,6 +15,7 @@ __all__ = ["ExportOptions"]
 _TARGET_PRECISIONS = ("fp16", "fp32")
 _BACKENDS = ("onnxruntime", "tensorrt", "tensorrt-rtx")
 _MIN_LENGTH = 16
+_REPORTS = ("none", "short", "full")
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,8 @@ class ExportOptions:
     target_precision: str = "fp16"
     """"fp16" (stored so; computed in float32 on the CPU) or "fp32"."""
     draft_precision: str = "int8"
-    """A recipe name of `specdec.export.quantize`, or "int8" or "int4"."""
+    """A recipe name of `specdec.export.quantize`, or "int8" or "int4", or "auto": the recipe
+    that measures fastest here."""
     backend: str = "onnxruntime"
     """"onnxruntime", "tensorrt" (built for the GPU of this machine) or "tensorrt-rtx"."""
     compute_capabilities: tuple[str, ...] = ()
@@ -49,6 +53,11 @@ class ExportOptions:
     """Run model code that comes with the source."""
     num_threads: int | None = None
     """CPU threads of the engines during the checks."""
+    report: Literal["none", "short", "full"] = "short"
+    """How much to measure at the end: nothing, about half a minute, or some minutes (times are of
+    a plain step of 25 ms)."""
+    require_speedup: float | None = None
+    """Fail when the pair measures slower than this many times plain decoding."""
 
     def __post_init__(self) -> None:
         if self.target_precision not in _TARGET_PRECISIONS:
@@ -73,7 +82,9 @@ class ExportOptions:
                 f"target is {self.target!r}; allowed is a hub id, a folder, a .gguf file or demo"
             )
         find_recipe(self.target_precision, self.backend)
-        find_recipe(self.draft_precision, self.backend)
+        if self.draft_precision != "auto" or self.is_tensorrt:
+            find_recipe(self.draft_precision, self.backend)
+        self._check_report()
 
     @property
     def is_tensorrt(self) -> bool:
@@ -103,4 +114,24 @@ class ExportOptions:
             raise ExportOptionError(
                 "tensorrt-rtx builds for GPUs elsewhere: name their compute capabilities, such as "
                 "8.6 or 8.9 (--compute-capability)"
+            )
+
+    def _check_report(self) -> None:
+        if self.report not in _REPORTS:
+            raise ExportOptionError(f"report is {self.report!r}; allowed are {', '.join(_REPORTS)}")
+        required = self.require_speedup
+        if required is None:
+            return
+        if self.is_tensorrt:
+            raise ExportOptionError(
+                f"require_speedup is {required:g} and backend is {self.backend!r}, whose engines "
+                "are not run by the export; leave it out"
+            )
+        if not (math.isfinite(required) and required > 0.0):
+            raise ExportOptionError(f"require_speedup is {required}; allowed is a number above 0")
+        if self.report == "none" or self.draft == "none":
+            given = "report none" if self.report == "none" else "draft none"
+            raise ExportOptionError(
+                f"require_speedup is {required:g} with {given}, which measures no pair; "
+                "leave one out"
             )

@@ -10,22 +10,25 @@ from pathlib import Path
 from typing import Any
 
 from specdec.engines.manifest import EngineEntry, Manifest, inventory, write_manifest
-from specdec.engines.package import load_package
-from specdec.export.checks import CheckReport, check_engines
-from specdec.export.errors import ExportCheckError
+from specdec.engines.package import Package, read_package
+from specdec.export.auto import Surroundings, choose_draft
 from specdec.export.graphs import describe_engine, trace_graph, write_engine
 from specdec.export.layouts import fits_in_place
+from specdec.export.measuring import check_and_measure
 from specdec.export.memory import release_memory
 from specdec.export.options import ExportOptions
 from specdec.export.preflight import Plan, preflight
 from specdec.export.progress import Progress, SilentProgress
 from specdec.export.quantize import Recipe, find_recipe
-from specdec.export.reference import Reference, score_reference
+from specdec.export.reference import Reference, score_golden, score_reference
 from specdec.export.report import ExportReport
 from specdec.export.sources import ModelSource, load_model
 from specdec.export.staging import staged
 from specdec.export.tensorrt_package import build_engines
 from specdec.export.tokenizers import write_tokenizer
+from specdec.export.weights_read import weights_read
+from specdec.runtime.report.contents import Candidate
+from specdec.runtime.report.golden import GoldenText, write_golden
 
 __all__ = ["export_package"]
 
@@ -40,6 +43,8 @@ class _Engines:
     draft: EngineEntry | None = None
     reference: Reference | None = None
     draft_reference: Reference | None = None
+    golden: tuple[GoldenText, ...] = ()
+    candidates: tuple[Candidate, ...] = ()
     notes: list[str] = field(default_factory=list)
 
 
@@ -62,9 +67,11 @@ def export_package(options: ExportOptions, progress: Progress | None = None) -> 
     with progress.step("check the sources"):
         plan = preflight(options)
     with staged(options.out) as directory:
-        built = _build(plan, directory, progress)
         tokenizer = write_tokenizer(plan.tokenizer, directory)
+        built = _build(plan, directory, progress)
+        write_golden(directory, built.golden)
         assert built.target is not None
+        assert built.reference is not None
         manifest = Manifest(
             target=built.target,
             draft=built.draft,
@@ -72,21 +79,25 @@ def export_package(options: ExportOptions, progress: Progress | None = None) -> 
             files=inventory(directory),
             specdec_version=version("specdec"),
             source=_provenance(plan),
+            checks={"weights_read": _weights_read(directory, built)},
         )
-        write_manifest(directory, manifest)
         release_memory()
-        with progress.step("check the engines"):
-            report = _check(directory, built, options.num_threads)
-        if report.problems and not options.force:
-            raise ExportCheckError(
-                f"the engines failed their checks: {'; '.join(report.problems)}; "
-                "nothing was written (--force writes the package all the same)"
-            )
-        checks = {**report.figures, "problems": report.problems, "notes": built.notes}
+        # The manifest is written last: until then nothing here loads as a package.
+        files = {name: directory / name for name in manifest.files}
+        package = Package(directory, manifest, files, plan.tokenizer.chat_template)
+        references = (built.reference, built.draft_reference)
+        report = check_and_measure(package, options, references, built.candidates, progress)
+        checks = {
+            **manifest.checks,
+            **report.figures,
+            "problems": report.problems,
+            "notes": built.notes,
+        }
         manifest = Manifest(**{**vars(manifest), "checks": checks, "costs": report.costs})
         if options.is_tensorrt:
             manifest = build_engines(directory, manifest, options, progress)
         write_manifest(directory, manifest)
+        read_package(directory, verify_checksums=False)
         size = sum(entry.size for entry in manifest.files.values())
     return ExportReport(options.out, manifest, size, time.perf_counter() - started)
 
@@ -98,7 +109,9 @@ def _build(plan: Plan, directory: Path, progress: Progress) -> _Engines:
         progress.note(note)
     options = plan.options
     target_recipe = find_recipe(options.target_precision, options.backend)
-    draft_recipe = find_recipe(options.draft_precision, options.backend)
+    # Of "auto", what stands in the entry until the choice is made.
+    automatic = options.draft_precision == "auto"
+    draft_recipe = find_recipe("int8" if automatic else options.draft_precision, options.backend)
     with progress.step(f"read target {plan.target.name}"):
         model = load_model(plan.target)
     layout = _layout(model, plan.max_length, "target", built, progress)
@@ -106,6 +119,7 @@ def _build(plan: Plan, directory: Path, progress: Progress) -> _Engines:
     if plan.draft is not None and not plan.self_draft:
         vocab_size = min(vocab_size, _draft_width(plan))
     built.reference = score_reference(model, plan.tokenizer, vocab_size, plan.max_length)
+    built.golden = score_golden(model, plan.tokenizer, vocab_size, plan.max_length)
     scratch = directory / "scratch"
     scratch.mkdir()
     with progress.step("trace target"):
@@ -127,7 +141,7 @@ def _build(plan: Plan, directory: Path, progress: Progress) -> _Engines:
     release_memory()
     _write(plain, directory / "target", target_recipe, "target", built, progress)
     if plan.self_draft:
-        _write(plain, directory / "draft", draft_recipe, "draft", built, progress)
+        _write_draft(plain, directory, draft_recipe, plan, built, progress)
     _clear(scratch)
     if plan.draft is not None and not plan.self_draft:
         _build_draft(plan, plan.draft, draft_recipe, vocab_size, directory, built, progress)
@@ -165,7 +179,7 @@ def _build_draft(
     )
     del model
     release_memory()
-    _write(plain, directory / "draft", recipe, "draft", built, progress)
+    _write_draft(plain, directory, recipe, plan, built, progress)
     _clear(scratch)
 
 
@@ -194,20 +208,36 @@ def _write(
         progress.note(note)
 
 
+def _write_draft(
+    plain: Path, directory: Path, recipe: Recipe, plan: Plan, built: _Engines, progress: Progress
+) -> None:
+    """Write the draft with its recipe, or with the one that proves fastest."""
+    if plan.options.draft_precision != "auto":
+        _write(plain, directory / "draft", recipe, "draft", built, progress)
+        return
+    assert built.target is not None
+    assert built.draft is not None
+    around = Surroundings(
+        target_graph=directory / built.target.graph,
+        target=built.target,
+        tokenizer_file=directory / "tokenizer.json",
+        chat_template=plan.tokenizer.chat_template,
+        special_tokens=plan.tokenizer.special_tokens,
+        eos_token_ids=plan.tokenizer.eos_token_ids,
+        num_threads=plan.options.num_threads,
+    )
+    built.draft, built.candidates = choose_draft(
+        plain, built.draft, directory / "draft", around, progress
+    )
+
+
 def _draft_width(plan: Plan) -> int:
     return int(plan.draft_config.get_text_config().vocab_size)  # type: ignore[union-attr]
 
 
-def _check(directory: Path, built: _Engines, num_threads: int | None) -> CheckReport:
-    assert built.reference is not None
-    with load_package(directory, num_threads=num_threads, verify_checksums=False) as package:
-        return check_engines(
-            package.target,
-            package.draft,
-            package.draft_shares_cache,
-            built.reference,
-            built.draft_reference,
-        )
+def _weights_read(directory: Path, built: _Engines) -> dict[str, int]:
+    named = {"target": built.target, "draft": built.draft}
+    return {n: weights_read(directory / e.graph, e) for n, e in named.items() if e is not None}
 
 
 def _clear(scratch: Path) -> None:

@@ -42,6 +42,8 @@ class Recipe:
     head_bits: int = 32
     block_size: int = 32
     """Weights along the input that share a scale; more are faster, fewer more exact."""
+    mixed: bool = False
+    """Matrices with more inputs than outputs (down projections) keep `head_bits`."""
     kv_dtype: str = "float32"
     """Element type of the KV cache."""
 
@@ -53,8 +55,13 @@ RECIPES = {
         Recipe("fp16", "fp16", "fp32", "none", 16, 16),
         Recipe("int8-dynamic", "int8", "int8", "dynamic", 8, 8),
         Recipe("int8-blocks", "int8", "int8", "rtn", 8, 8, 64),
+        Recipe("int8-blocks-b128", "int8", "int8", "rtn", 8, 8, 128),
         Recipe("int4-rtn", "int4", "int8", "rtn", 4, 8, 64),
+        Recipe("int4-rtn-b32", "int4", "int8", "rtn", 4, 8),
         Recipe("int4-kquant", "int4", "int8", "kquant", 4, 8),
+        Recipe("int4-kquant-b64", "int4", "int8", "kquant", 4, 8, 64),
+        Recipe("int4-kquant-h4", "int4", "int8", "kquant", 4, 4),
+        Recipe("int4-kquant-mixed", "int4", "int8", "kquant", 4, 8, mixed=True),
         Recipe("int4-hqq", "int4", "int8", "hqq", 4, 8),
     )
 }
@@ -127,7 +134,13 @@ def _dynamic(source: Path, out: Path) -> onnx.ModelProto:
 
 def _blocks(proto: onnx.ModelProto, recipe: Recipe) -> onnx.ModelProto:
     """Quantize the body and then the head, which may keep more bits."""
-    proto = _nbits(proto, recipe.method, recipe.bits, recipe.block_size, [_head(proto)])
+    spared = [_head(proto), *(_contracting(proto) if recipe.mixed else [])]
+    if recipe.method == "kquant":  # it packs the zero points of two blocks in a byte
+        odd = _odd_blocks(proto, recipe.block_size)
+        proto = _nbits(proto, "kquant", recipe.bits, recipe.block_size, [*spared, *odd])
+        proto = _nbits(proto, "rtn", recipe.bits, recipe.block_size, spared)
+    else:
+        proto = _nbits(proto, recipe.method, recipe.bits, recipe.block_size, spared)
     proto = _nbits(proto, "rtn", recipe.head_bits, recipe.block_size, [])
     for node in proto.graph.node:
         if node.op_type == "MatMulNBits":
@@ -146,6 +159,25 @@ def _head(proto: onnx.ModelProto) -> str:
     while node.op_type != "MatMul":
         node = next(producers[name] for name in node.input if name in producers)
     return node.name
+
+
+def _contracting(proto: onnx.ModelProto) -> list[str]:
+    """Names of the matrix multiplications whose weight has more rows than columns."""
+    return [name for name, (rows, columns) in _weight_shapes(proto).items() if rows > columns]
+
+
+def _odd_blocks(proto: onnx.ModelProto, block_size: int) -> list[str]:
+    """Names of the matrix multiplications whose columns hold an odd number of blocks."""
+    shapes = _weight_shapes(proto)
+    return [name for name, (rows, _) in shapes.items() if -(-rows // block_size) % 2]
+
+
+def _weight_shapes(proto: onnx.ModelProto) -> dict[str, tuple[int, int]]:
+    """[rows, columns] of the weight of each matrix multiplication by a constant."""
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in proto.graph.initializer}
+    products = [node for node in proto.graph.node if node.op_type == "MatMul"]
+    weights = {node.name: shapes.get(node.input[1], ()) for node in products}
+    return {name: (shape[0], shape[1]) for name, shape in weights.items() if len(shape) == 2}
 
 
 def _nbits(

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specdec.engines.manifest import EngineEntry, Manifest
+from specdec.engines.manifest import Manifest
+from specdec.runtime.report.contents import Report
+from specdec.runtime.report.inspection import stored_report
+from specdec.runtime.report.words import engine_words
 
 __all__ = ["ExportReport"]
 
@@ -20,6 +23,11 @@ class ExportReport:
     size: int
     """Bytes of all files."""
     seconds: float
+
+    @property
+    def measured(self) -> Report | None:
+        """The report of the pair; None when nothing was measured."""
+        return stored_report(self.manifest)
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON-ready data."""
@@ -36,7 +44,7 @@ class ExportReport:
         """A few lines for a person."""
         lines = [
             f"package  {self.path} ({self.size / 1e6:.0f} MB, {self.seconds:.0f} s)",
-            f"target   {_engine(self.manifest.target)}",
+            f"target   {engine_words(self.manifest.target)}",
         ]
         checks, costs = self.manifest.checks, self.manifest.costs
         original = checks.get("target_vs_original") or {}
@@ -46,18 +54,10 @@ class ExportReport:
                 f"{original['argmax_agreement']:.3f}, KL {original['kl_divergence']:.2g}"
             )
         if self.manifest.draft is not None:
-            lines.append(f"draft    {_engine(self.manifest.draft)}")
+            lines.append(f"draft    {engine_words(self.manifest.draft)}")
             lines += _draft_lines(checks, costs)
         lines += [f"note     {note}" for note in checks.get("notes", [])]
         return lines + [f"problem  {problem}" for problem in checks.get("problems", [])]
-
-
-def _engine(entry: EngineEntry) -> str:
-    shared = ", shares the target's KV cache" if entry.shares_target_cache else ""
-    return (
-        f"{entry.storage} weights ({entry.recipe}), {entry.compute} arithmetic, "
-        f"{entry.max_length} tokens of context, {entry.layout} cache{shared}"
-    )
 
 
 def _draft_lines(checks: Any, costs: Any) -> list[str]:

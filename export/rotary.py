@@ -24,6 +24,8 @@ __all__ = ["FoldedRotary", "RotaryFolder"]
 
 _APPLY = "apply_rotary_pos_emb"
 _TOLERANCE = 1e-5
+_HEAD_MULTIPLE = 16
+"""Channels of a head come in multiples of this where the attention node rotates."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,8 @@ class RotaryFolder:
 
     def _fold(self, module: Any, capacity: int, head_size: int) -> FoldedRotary | None:
         """Tables for `module` if one of the node's formulas reproduces the model's rotation."""
+        if head_size % _HEAD_MULTIPLE:
+            return None
         probe = torch.zeros(1, 1, dtype=torch.float32)
         with torch.no_grad():
             try:

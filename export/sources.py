@@ -139,6 +139,11 @@ def reading(source: ModelSource, what: str) -> Iterator[None]:
             'run: pip install "specdec[export]"'
         ) from error
     except Exception as error:  # transformers raises whatever its readers raise
+        if "trust_remote_code" in str(error):
+            raise SourceError(
+                f"{source.name} brings code of its own, which this would run; read it, and pass "
+                "--trust-remote-code to allow it"
+            ) from error
         raise SourceError(
             f"the {what} of {source.name} cannot be read: {_first_line(error)}"
         ) from error

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
+from specdec.runtime.drafters import LOOKUP, MODEL
+
 __all__ = ["DEFAULT_COSTS", "CostTable"]
 
 _WINDOW = 9
@@ -36,7 +38,7 @@ class CostTable:
         self._draft_shape = draft_seconds
         self._shape = dict(sorted(verify_seconds.items()))
         self._scale = 1.0
-        self._draft_samples: deque[float] = deque(maxlen=_WINDOW)
+        self._draft_samples: dict[str, deque[float]] = {}
         self._samples: dict[int, deque[float]] = {}
         self._medians: dict[int, float] = {}
 
@@ -64,20 +66,22 @@ class CostTable:
         """True when T(rows) was measured in this process."""
         return rows in self._medians
 
-    def draft(self) -> float:
-        """d, seconds per drafted token."""
-        if self._draft_samples:
-            return median(self._draft_samples)
-        return self._scale * self._draft_shape
+    def draft(self, source: str = MODEL) -> float:
+        """d, seconds per token drafted by a source; a look-up costs nothing until measured."""
+        samples = self._draft_samples.get(source)
+        if samples:
+            return median(samples)
+        return 0.0 if source.startswith(LOOKUP) else self._scale * self._draft_shape
 
     def verify(self, rows: int) -> float:
         """T(rows), seconds."""
         known = self._medians.get(rows)
         return self._scale * self._shape_at(rows) if known is None else known
 
-    def measure_draft(self, seconds_per_token: float) -> None:
+    def measure_draft(self, seconds_per_token: float, source: str = MODEL) -> None:
         """Add a measurement of d."""
-        self._draft_samples.append(seconds_per_token)
+        samples = self._draft_samples.setdefault(source, deque(maxlen=_WINDOW))
+        samples.append(seconds_per_token)
 
     def measure_verify(self, rows: int, seconds: float) -> None:
         """Add a measurement of T(rows)."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from specdec.engines.engine import Engine
 from specdec.runtime.chat import ChatTemplate
+from specdec.runtime.drafters import Drafter
 from specdec.runtime.errors import BusyError, ClosedError
 from specdec.runtime.generation import Generation
 from specdec.runtime.params import SamplingParams
@@ -44,7 +45,7 @@ class SpeculativeDecoder:
         codec: TextCodec | None = None,
         chat: ChatTemplate | None = None,
         eos_token_ids: Iterable[int] = (),
-        drafter: DrafterName = "auto",
+        drafter: DrafterName | Drafter = "auto",
         costs: Mapping[str, Any] | None = None,
         make_random: Callable[[SamplingParams], RoundRandom] | None = None,
         on_close: Callable[[], None] | None = None,
@@ -59,8 +60,10 @@ class SpeculativeDecoder:
             chat: template for prompts that are messages.
             eos_token_ids: the model's end tokens.
             drafter: "model" (the draft), "ngram" (look-up in prompt and output), "hybrid"
-                (look-up first, else the draft), "none"; "auto" is "model" with a draft and
-                "none" without.
+                (a look-up that matches 3 tokens or more first, else the draft), "none";
+                "auto" is "ngram" without a draft, and with one weighs both in each round, or
+                uses the draft alone when the number of drafted tokens is fixed. Or a
+                `Drafter` of your own.
             costs: measured seconds that the "auto" draft length starts from, see
                 `CostTable.from_mapping`.
             make_random: replaces the source of randomness.

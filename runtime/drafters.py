@@ -18,7 +18,32 @@ from specdec.runtime.meter import Meter, chunk_size, prefill
 from specdec.runtime.processing import LogitsProcessor
 from specdec.runtime.randomness import RoundRandom
 
-__all__ = ["NOTHING", "DraftContext", "Drafter", "ModelDrafter", "NoDrafter", "Proposal"]
+__all__ = [
+    "LOOKUP",
+    "MODEL",
+    "NOTHING",
+    "DraftContext",
+    "Drafter",
+    "ModelDrafter",
+    "NoDrafter",
+    "Offer",
+    "Proposal",
+]
+
+MODEL = "model"
+"""Name of the draft model as a source of drafted tokens."""
+LOOKUP = "lookup"
+"""A look-up that matched the last N tokens is the source "lookup:N"."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A source of drafted tokens that the next round could use."""
+
+    source: str
+    """`MODEL` or "lookup:N"."""
+    room: int
+    """How many tokens it can draft; none when <= 0."""
 
 
 @dataclass(frozen=True)
@@ -49,30 +74,34 @@ class DraftContext:
 class Drafter(Protocol):
     """Proposes tokens. The loop keeps the caches; a drafter only appends to its own."""
 
-    def room(self, committed_length: int) -> int:
-        """How many tokens can be drafted after this many committed ones (may be <= 0)."""
+    def offers(self, committed: Sequence[int]) -> tuple[Offer, ...]:
+        """The sources that could draft after `committed`, the preferred one first."""
         ...
 
     def prefill(self, committed: Sequence[int], context: DraftContext) -> None:
         """A generation begins after these prompt ids; the last one is pending."""
         ...
 
-    def propose(self, committed: Sequence[int], max_tokens: int, context: DraftContext) -> Proposal:
-        """Draft 0 .. `max_tokens` tokens to follow `committed`."""
+    def propose(
+        self, committed: Sequence[int], source: str, max_tokens: int, context: DraftContext
+    ) -> Proposal:
+        """Let one of the offered sources draft 0 .. `max_tokens` tokens after `committed`."""
         ...
 
 
 class NoDrafter:
     """Plain decoding."""
 
-    def room(self, committed_length: int) -> int:
+    def offers(self, committed: Sequence[int]) -> tuple[Offer, ...]:
         """Never any."""
-        return 0
+        return ()
 
     def prefill(self, committed: Sequence[int], context: DraftContext) -> None:
         """Nothing to prepare."""
 
-    def propose(self, committed: Sequence[int], max_tokens: int, context: DraftContext) -> Proposal:
+    def propose(
+        self, committed: Sequence[int], source: str, max_tokens: int, context: DraftContext
+    ) -> Proposal:
         """Never anything."""
         return NOTHING
 
@@ -90,17 +119,19 @@ class ModelDrafter:
         self.engine = engine
         self.shares_cache = shares_cache
 
-    def room(self, committed_length: int) -> int:
-        """Tokens that fit: the last drafted token is never fed to the draft."""
-        return self.engine.info.max_length - committed_length + 1
+    def offers(self, committed: Sequence[int]) -> tuple[Offer, ...]:
+        """The model, with the tokens that fit: the last drafted one is never fed to it."""
+        return (Offer(MODEL, self.engine.info.max_length - len(committed) + 1),)
 
     def prefill(self, committed: Sequence[int], context: DraftContext) -> None:
         """Feed the prompt, unless it does not fit or the target does it."""
-        if not self.shares_cache and self.room(len(committed)) > 0:
+        if not self.shares_cache and self.offers(committed)[0].room > 0:
             missing = committed[self.engine.length : len(committed) - 1]
             prefill(self.engine, missing, context.meter, "prefill", context.cancelled)
 
-    def propose(self, committed: Sequence[int], max_tokens: int, context: DraftContext) -> Proposal:
+    def propose(
+        self, committed: Sequence[int], source: str, max_tokens: int, context: DraftContext
+    ) -> Proposal:
         """Draw tokens one by one; an end token is included and ends the draft.
 
         A position where the caller's bans leave the draft no token ends it too.

@@ -123,16 +123,17 @@ class Generation:
     def _note_fallback(self) -> None:
         loop = self._loop
         if self._recorder.fallback is None and self._parts.has_drafter:
-            length = len(loop.caches.ids)
             if loop.policy.fallback is not None:
                 self._recorder.fallback = loop.policy.fallback
-            elif loop.drafts and self._draft_is_full(length):
+            elif loop.drafts and self._draft_is_full():
                 self._recorder.fallback = "the draft's context is full"
 
-    def _draft_is_full(self, length: int) -> bool:
+    def _draft_is_full(self) -> bool:
         """True when the draft has no room and a longer context would have given it some."""
-        room = self._loop.drafter.room(length)
-        return room <= 0 and room <= self._parts.target.info.max_length - length
+        ids = self._loop.caches.ids
+        offers = self._loop.drafter.offers(ids)
+        room = max((offer.room for offer in offers), default=1)
+        return room <= 0 and room <= self._parts.target.info.max_length - len(ids)
 
     def _build(self, params: SamplingParams) -> RoundLoop:
         parts, info = self._parts, self._parts.target.info

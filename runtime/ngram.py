@@ -9,13 +9,30 @@ verification rule stays exact: a token is kept with the target's own probability
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from specdec.runtime.distribution import Distribution
-from specdec.runtime.drafters import NOTHING, DraftContext, Drafter, Proposal
+from specdec.runtime.drafters import (
+    LOOKUP,
+    NOTHING,
+    DraftContext,
+    Drafter,
+    Offer,
+    Proposal,
+)
 
-__all__ = ["HybridDrafter", "NgramDrafter"]
+__all__ = ["HybridDrafter", "Match", "NgramDrafter"]
 
 _UNLIMITED = 1 << 30
+_TRUSTED_MATCH = 3
+
+
+@dataclass(frozen=True)
+class Match:
+    """The last `size` tokens occurred before, and were followed by what stands at `start`."""
+
+    start: int
+    size: int
 
 
 class NgramDrafter:
@@ -28,9 +45,10 @@ class NgramDrafter:
         self._ends: dict[tuple[int, ...], int] = {}
         self._indexed = 0
 
-    def room(self, committed_length: int) -> int:
-        """No limit of its own."""
-        return _UNLIMITED
+    def offers(self, committed: Sequence[int]) -> tuple[Offer, ...]:
+        """A look-up, when the last tokens occurred before; it has no limit of its own."""
+        match = self.find(committed)
+        return () if match is None else (Offer(f"{LOOKUP}:{match.size}", _UNLIMITED),)
 
     def prefill(self, committed: Sequence[int], context: DraftContext) -> None:
         """Index the prompt afresh."""
@@ -38,12 +56,14 @@ class NgramDrafter:
         self._indexed = 0
         self._index(committed)
 
-    def propose(self, committed: Sequence[int], max_tokens: int, context: DraftContext) -> Proposal:
+    def propose(
+        self, committed: Sequence[int], source: str, max_tokens: int, context: DraftContext
+    ) -> Proposal:
         """Copy the continuation of the longest match; nothing when there is none."""
-        start = self.find(committed)
-        if start is None:
+        match = self.find(committed)
+        if match is None:
             return NOTHING
-        text = committed[start : start + max_tokens]
+        text = committed[match.start : match.start + max_tokens]
         tokens: list[int] = []
         while len(tokens) < max_tokens:
             position = len(tokens)
@@ -55,15 +75,15 @@ class NgramDrafter:
             tuple(tokens), tuple(Distribution.one_hot(t, context.vocab_size) for t in tokens)
         )
 
-    def find(self, committed: Sequence[int]) -> int | None:
-        """Where the most recent continuation of the longest matching suffix starts."""
+    def find(self, committed: Sequence[int]) -> Match | None:
+        """The longest suffix that occurred before, and its most recent continuation."""
         self._index(committed)
         length = len(committed)
         for size in self._sizes:
             if size < length:
                 start = self._ends.get(tuple(committed[length - size :]))
                 if start is not None:
-                    return start
+                    return Match(start, size)
         return None
 
     def _index(self, committed: Sequence[int]) -> None:
@@ -76,29 +96,39 @@ class NgramDrafter:
 
 
 class HybridDrafter:
-    """Look-up when a long enough match exists, else the model.
+    """A look-up beside a model: both offer, and the policy takes the one that pays more.
 
-    The choice depends on committed tokens alone, so it cannot bias the output. A model with
-    its own cache takes the tokens it missed in one pass when its turn comes.
+    The choice depends on committed tokens and past rounds alone, so it cannot bias the output.
+    A model with its own cache takes the tokens it missed in one pass when its turn comes.
     """
 
-    def __init__(self, lookup: NgramDrafter, model: Drafter) -> None:
+    def __init__(self, lookup: NgramDrafter, model: Drafter, *, prefer_lookup: bool) -> None:
+        """Combine two drafters.
+
+        Args:
+            lookup: offers when the text repeats.
+            model: offers always.
+            prefer_lookup: which comes first for a policy that does not weigh them: a look-up
+                that matched enough tokens, or always the model.
+        """
         self._lookup = lookup
         self._model = model
+        self._prefer_lookup = prefer_lookup
 
-    def room(self, committed_length: int) -> int:
-        """The look-up has no limit; the model's is applied in `propose`."""
-        return self._lookup.room(committed_length)
+    def offers(self, committed: Sequence[int]) -> tuple[Offer, ...]:
+        """Both; a short match is likelier wrong than the model, and never comes first."""
+        lookup, model = self._lookup.offers(committed), self._model.offers(committed)
+        match = self._lookup.find(committed) if self._prefer_lookup else None
+        return lookup + model if match and match.size >= _TRUSTED_MATCH else model + lookup
 
     def prefill(self, committed: Sequence[int], context: DraftContext) -> None:
         """Prepare both."""
         self._lookup.prefill(committed, context)
         self._model.prefill(committed, context)
 
-    def propose(self, committed: Sequence[int], max_tokens: int, context: DraftContext) -> Proposal:
-        """Ask the look-up first."""
-        found = self._lookup.propose(committed, max_tokens, context)
-        if found.tokens:
-            return found
-        limit = min(max_tokens, self._model.room(len(committed)))
-        return self._model.propose(committed, limit, context) if limit > 0 else NOTHING
+    def propose(
+        self, committed: Sequence[int], source: str, max_tokens: int, context: DraftContext
+    ) -> Proposal:
+        """Ask the source the policy chose."""
+        drafter = self._lookup if source.startswith(LOOKUP) else self._model
+        return drafter.propose(committed, source, max_tokens, context)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from specdec.engines.engine import Engine
+from specdec.runtime.acceptance import AcceptanceTable
 from specdec.runtime.caches import Caches
 from specdec.runtime.costs import DEFAULT_COSTS, CostTable
-from specdec.runtime.draft_length import AcceptanceTable
 from specdec.runtime.drafters import Drafter, ModelDrafter, NoDrafter
 from specdec.runtime.errors import InvalidParameterError, UnsupportedOptionError
 from specdec.runtime.ngram import HybridDrafter, NgramDrafter
@@ -20,8 +20,6 @@ from specdec.runtime.text import TextCodec
 __all__ = ["DrafterName", "Parts"]
 
 DrafterName = Literal["auto", "model", "ngram", "hybrid", "none"]
-
-_HYBRID_MIN_MATCH = 3
 
 
 @dataclass
@@ -50,7 +48,7 @@ class Parts:
         target: Engine,
         draft: Engine | None,
         *,
-        drafter: DrafterName,
+        drafter: DrafterName | Drafter,
         shares_cache: bool,
         codec: TextCodec | None,
         eos_token_ids: Iterable[int],
@@ -58,7 +56,7 @@ class Parts:
         make_random: Callable[[SamplingParams], RoundRandom] | None,
     ) -> Parts:
         """Check and combine; arguments and errors as `SpeculativeDecoder`."""
-        if drafter not in get_args(DrafterName):
+        if drafter not in get_args(DrafterName) and not hasattr(drafter, "propose"):
             allowed = ", ".join(get_args(DrafterName))
             raise InvalidParameterError(f"drafter is {drafter!r}; allowed is {allowed}")
         _check_pair(target, draft, shares_cache)
@@ -67,12 +65,16 @@ class Parts:
             raise InvalidParameterError(
                 f"eos_token_ids is {sorted(ends)}; allowed is 0 .. {target.info.vocab_size - 1}"
             )
-        name = ("none" if draft is None else "model") if drafter == "auto" else drafter
+        if drafter == "auto":
+            drafter = "ngram" if draft is None else drafter
+        if isinstance(drafter, str):
+            drafter = _make_drafter(drafter, draft, shares_cache)
         return cls(
             target=target,
-            drafter=_make_drafter(name, draft, shares_cache),
-            has_drafter=name != "none",
-            has_draft_model=name in ("model", "hybrid"),
+            drafter=drafter,
+            has_drafter=not isinstance(drafter, NoDrafter),
+            has_draft_model=draft is not None
+            and not isinstance(drafter, (NoDrafter, NgramDrafter)),
             caches=Caches(target, None if shares_cache else draft),
             codec=codec,
             eos_token_ids=ends,
@@ -115,7 +117,7 @@ def _make_drafter(name: str, draft: Engine | None, shares_cache: bool) -> Drafte
     model = ModelDrafter(draft, shares_cache=shares_cache)
     if name == "model":
         return model
-    return HybridDrafter(NgramDrafter(min_match=_HYBRID_MIN_MATCH), model)
+    return HybridDrafter(NgramDrafter(), model, prefer_lookup=name == "hybrid")
 
 
 def _check_pair(target: Engine, draft: Engine | None, shares_cache: bool) -> None:

@@ -14,8 +14,8 @@ from time import perf_counter
 
 from specdec.runtime.caches import Caches
 from specdec.runtime.distribution import Distribution, Floats
-from specdec.runtime.draft_length import DraftLength, RoundOutcome
-from specdec.runtime.drafters import NOTHING, DraftContext, Drafter
+from specdec.runtime.draft_length import PLAIN, Choice, DraftLength, RoundOutcome
+from specdec.runtime.drafters import NOTHING, DraftContext, Drafter, Offer, Proposal
 from specdec.runtime.logprobs import TokenLogprobs, token_logprobs
 from specdec.runtime.output import Output
 from specdec.runtime.penalties import TokenHistory
@@ -77,8 +77,8 @@ class RoundLoop:
         self.random.begin(start)
         began = perf_counter()
         try:
-            wanted = self._draft_length(start)
-            draft = self.drafter.propose(committed, wanted, self.context) if wanted else NOTHING
+            choice = self._choose(committed)
+            draft = self._propose(choice)
             self.caches.forget_draft_rows()
             proposed = perf_counter()
             logits = meter.forward(
@@ -102,6 +102,7 @@ class RoundLoop:
                 accepted=accepted,
                 draft_seconds=proposed - began,
                 verify_seconds=perf_counter() - proposed,
+                source=choice.source,
             )
         )
 
@@ -112,11 +113,23 @@ class RoundLoop:
         del ids[self.prompt_length + len(kept) :]
         self.caches.align()
 
-    def _draft_length(self, start: int) -> int:
-        """K: what the policy wants of what both models and the output have room for."""
-        room = self.drafter.room(start)
-        limit = min(room, self.caches.target.info.max_length - start, self.output.num_wanted - 1)
-        return self.policy.choose(limit) if limit > 0 else 0
+    def _choose(self, committed: Sequence[int]) -> Choice:
+        """Source and K: what the policy wants of what both models and the output have room for."""
+        room = self.caches.target.info.max_length - len(committed)
+        limit = min(room, self.output.num_wanted - 1)
+        offers = [
+            Offer(offer.source, min(offer.room, limit))
+            for offer in (self.drafter.offers(committed) if limit > 0 else ())
+            if offer.room > 0
+        ]
+        return self.policy.choose(offers) if offers else PLAIN
+
+    def _propose(self, choice: Choice) -> Proposal:
+        if not choice.num_draft_tokens:
+            return NOTHING
+        return self.drafter.propose(
+            self.caches.ids, choice.source, choice.num_draft_tokens, self.context
+        )
 
     def _logprobs(
         self, logits: Floats, rows: LazyRows, tokens: Sequence[int]

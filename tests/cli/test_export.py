@@ -144,6 +144,6 @@ def test_the_choices_are_those_of_the_export() -> None:
     pytest.importorskip("onnx", reason="the export is not installed")
     from specdec.export.quantize import RECIPES, find_recipe
 
-    assert {"int8", "int4", *RECIPES} == set(DRAFT_PRECISIONS)
-    assert all(find_recipe(name) for name in DRAFT_PRECISIONS)
+    assert {"int8", "int4", "auto", *RECIPES} == set(DRAFT_PRECISIONS)
+    assert all(find_recipe(name) for name in DRAFT_PRECISIONS if name != "auto")
     assert set(TARGET_PRECISIONS) <= set(DRAFT_PRECISIONS)

@@ -7,8 +7,10 @@ from pathlib import Path
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 
-def write_tiny_source(root: Path, seed: int = 0) -> Path:
-    """Write the folder (a vocabulary of 257 tokens, 64 of context) and return it."""
+def write_tiny_source(
+    root: Path, seed: int = 0, *, max_length: int = 64, spread: float = 0.02
+) -> Path:
+    """Write the folder (a vocabulary of 257 tokens, weights of this spread) and return it."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -27,7 +29,8 @@ def write_tiny_source(root: Path, seed: int = 0) -> Path:
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
-        max_position_embeddings=64,
+        max_position_embeddings=max_length,
+        initializer_range=spread,
         eos_token_id=wrapped.eos_token_id,
         bos_token_id=None,
     )

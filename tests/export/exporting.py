@@ -19,14 +19,16 @@ __all__ = [
     "export",
     "read_model",
     "reference_text",
+    "round_to_fp16",
     "speculative_text",
     "top_two_margin",
 ]
 
 
 def export(source: Path, out: Path, draft: str | Path = "self", **options: Any) -> ExportReport:
-    """Export `source` to `out` on one thread; FP32 target and INT8 draft unless told otherwise."""
-    settings: dict[str, Any] = {"target_precision": "fp32", "num_threads": 1} | options
+    """Export `source` to `out`; FP32 target, INT8 draft, nothing timed unless told otherwise."""
+    settings: dict[str, Any] = {"target_precision": "fp32", "num_threads": 1, "report": "none"}
+    settings |= options
     return export_package(ExportOptions(str(source), str(draft), out, **settings))
 
 
@@ -74,3 +76,15 @@ def top_two_margin(model: Any, token_ids: list[int]) -> float:
 def attention_nodes(graph: Path) -> list[ir.Node]:
     """The in-place attention nodes of an engine, a layer each."""
     return [node for node in ir.load(graph).graph if node.op_type == "GroupQueryAttention"]
+
+
+def round_to_fp16(model: Any) -> Any:
+    """Round a torch model's matrices to FP16 and back, as a package with an FP16 target does.
+
+    Vectors stay FP32 there, and so do matrices below 4,096 elements: use models without those.
+    """
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.copy_(parameter.half().float())
+    return model

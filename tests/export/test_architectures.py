@@ -106,7 +106,7 @@ def test_checks_find_the_original_logits(exported: Exported) -> None:
 def test_cache_rotation_and_windows_are_the_documented_ones(exported: Exported) -> None:
     target, draft = exported.report.manifest.target, exported.report.manifest.draft
     nodes = exported.nodes
-    found = [target.layout.replace("_", "-"), "–", "–"]
+    found = [target.layout.replace("_", "-"), "-", "-"]
     if nodes:
         found[1] = "node" if all("do_rotary" in node.attributes for node in nodes) else "graph"
         windows = [node.attributes.get_int("local_window_size", 0) for node in nodes]

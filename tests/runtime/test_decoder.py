@@ -75,7 +75,7 @@ def test_truncate_prompt_keeps_the_end() -> None:
     ],
 )
 def test_options_that_cannot_be_honoured(options: dict, message: str) -> None:
-    decoder = SpeculativeDecoder(TableEngine(random_table(0, 5)))
+    decoder = SpeculativeDecoder(TableEngine(random_table(0, 5)), drafter="none")
     with pytest.raises(UnsupportedOptionError) as caught:
         decoder.generate(PROMPT, SamplingParams(**options))
     assert message in str(caught.value)
@@ -135,7 +135,7 @@ def test_cancel_from_another_thread() -> None:
     cancelling.start()
     result = decoder.generate(PROMPT, SamplingParams(max_new_tokens=4000))
     assert result.finish_reason == "cancelled"
-    assert 50 <= len(result.token_ids) < 70
+    assert 50 <= len(result.token_ids) < 50 + 2 * 17  # at most the round under way
     target.forward = honest
     assert decoder.generate(PROMPT).finish_reason == "length"
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import pytest
 
 from specdec.runtime.costs import DEFAULT_COSTS, CostTable
+from specdec.runtime.acceptance import AcceptanceTable
 from specdec.runtime.draft_length import (
-    AcceptanceTable,
+    PLAIN,
     AdaptiveLength,
+    Choice,
+    DraftLength,
     FixedLength,
     RoundOutcome,
 )
+from specdec.runtime.drafters import MODEL, Offer
 
 
 class World:
@@ -27,7 +31,7 @@ class World:
         """The K of each round."""
         chosen = []
         for _ in range(rounds):
-            k = policy.choose(limit)
+            k = length(policy, limit)
             accepted = 0
             while accepted < k and self._lucky(accepted):
                 accepted += 1
@@ -48,6 +52,11 @@ class World:
             return expected / (k * self.draft + self.verify(k + 1))
 
         return max(range(limit + 1), key=rate)
+
+
+def length(policy: DraftLength, limit: int) -> int:
+    """K when only the model offers."""
+    return policy.choose([Offer(MODEL, limit)]).num_draft_tokens
 
 
 def most_common(values: list[int]) -> int:
@@ -98,8 +107,9 @@ def test_limits_are_respected() -> None:
     policy = AdaptiveLength(DEFAULT_COSTS.fresh(), max_draft_tokens=6)
     assert max(world.play(policy, 100)) == 6
     assert max(world.play(policy, 100, limit=2)) == 2
-    assert policy.choose(0) == 0
-    assert [FixedLength(4).choose(limit) for limit in (9, 4, 1)] == [4, 4, 1]
+    assert length(policy, 0) == 0
+    assert policy.choose([]) == FixedLength(4).choose([]) == PLAIN
+    assert [length(FixedLength(4), limit) for limit in (9, 4, 1)] == [4, 4, 1]
     assert FixedLength(4).fallback is None
 
 
@@ -158,3 +168,46 @@ def test_cost_figures() -> None:
     table = CostTable.from_mapping({"draft_seconds": 0.1, "verify_seconds": {"1": 1, "5": 1.5}})
     assert table is not None
     assert table.verify(3) == 1.25
+
+
+def play_two(policy: AdaptiveLength, look_up: float, model: float, rounds: int) -> list[Choice]:
+    """A free look-up and a model at d = 0.3 offer in every round; returns the choices."""
+    worlds = {"lookup:4": World(look_up, 0.0, 0.03), MODEL: World(model, 0.3, 0.03)}
+    chosen = []
+    for _ in range(rounds):
+        choice = policy.choose([Offer("lookup:4", 32), Offer(MODEL, 32)])
+        world, k = worlds.get(choice.source, worlds[MODEL]), choice.num_draft_tokens
+        accepted = 0
+        while accepted < k and world._lucky(accepted):
+            accepted += 1
+        policy.observe(
+            RoundOutcome(
+                k, min(accepted + 1, k), accepted, k * world.draft, world.verify(k + 1),
+                choice.source,
+            )
+        )  # fmt: skip
+        chosen.append(choice)
+    return chosen
+
+
+@pytest.mark.parametrize(
+    ("look_up", "model", "winner"), [(0.9, 0.9, "lookup:4"), (0.1, 0.95, MODEL)]
+)
+def test_the_source_that_pays_more_is_chosen(look_up: float, model: float, winner: str) -> None:
+    chosen = play_two(AdaptiveLength(DEFAULT_COSTS.fresh()), look_up, model, 300)
+    late = [choice.source for choice in chosen[100:] if choice.num_draft_tokens]
+    assert late.count(winner) > 0.9 * len(late)
+
+
+def test_the_other_source_is_tried_again_now_and_then() -> None:
+    policy = AdaptiveLength(DEFAULT_COSTS.fresh())
+    play_two(policy, 0.0, 0.9, 200)
+    chosen = play_two(policy, 0.95, 0.5, 600)
+    assert chosen[-1].source == "lookup:4"
+
+
+def test_two_losing_sources_leave_plain_decoding() -> None:
+    policy = AdaptiveLength(DEFAULT_COSTS.fresh())
+    chosen = play_two(policy, 0.0, 0.0, 300)
+    assert sum(choice.num_draft_tokens > 0 for choice in chosen[100:]) < 40
+    assert policy.fallback is not None

@@ -180,8 +180,8 @@ def test_dropping_an_improbable_draft_is_seen(monkeypatch: pytest.MonkeyPatch) -
 
     honest = ModelDrafter.propose
 
-    def dropping(self, committed, max_tokens, context):
-        draft = honest(self, committed, max_tokens, context)
+    def dropping(self, committed, source, max_tokens, context):
+        draft = honest(self, committed, source, max_tokens, context)
         if draft.draft_probs[0].prob(draft.tokens[0]) < 0.4:
             return Proposal()
         return draft

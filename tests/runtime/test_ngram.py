@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specdec.runtime import SamplingParams, SpeculativeDecoder
-from specdec.runtime.drafters import DraftContext
+from specdec.runtime.drafters import LOOKUP, DraftContext
 from specdec.runtime.meter import Meter
 from specdec.runtime.ngram import NgramDrafter
 from specdec.runtime.penalties import TokenHistory
@@ -25,7 +25,7 @@ def context(ends: frozenset[int] = frozenset()) -> DraftContext:
 def proposed(text: list[int], count: int = 4, **kwargs) -> list[int]:
     drafter = NgramDrafter(**kwargs)
     drafter.prefill(text, context())
-    return list(drafter.propose(text, count, context()).tokens)
+    return list(drafter.propose(text, LOOKUP, count, context()).tokens)
 
 
 def test_the_longest_and_most_recent_match_is_continued() -> None:
@@ -46,7 +46,7 @@ def test_a_repetition_is_continued_past_the_end_of_the_text() -> None:
 def test_an_end_token_is_the_last_one_proposed() -> None:
     drafter = NgramDrafter()
     text = [1, 2, 3, 4, 5, 1, 2]
-    draft = drafter.propose(text, 4, context(ends=frozenset([4])))
+    draft = drafter.propose(text, LOOKUP, 4, context(ends=frozenset([4])))
     assert draft.tokens == (3, 4)
     assert [law.prob(3) for law in draft.draft_probs] == [1.0, 0.0]
 

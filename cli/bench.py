@@ -1,0 +1,266 @@
+"""`specdec-bench`: how fast a package generates, with and without its draft."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from specdec.cli import lists
+from specdec.cli.common import EXIT_DONE, error_console, invoke
+from specdec.cli.prompts import read_prompts
+
+if TYPE_CHECKING:
+    from specdec.runtime.report.bench_contents import BenchReport
+    from specdec.runtime.report.tables import Table
+
+__all__ = ["command", "main"]
+
+CATEGORIES = ("chat", "code", "summarising", "translation", "maths", "copying")
+DRAFTERS = ("auto", "model", "ngram", "hybrid")
+
+
+def main() -> None:
+    """Run the command as a process."""
+    sys.exit(invoke(command))
+
+
+@click.command("specdec-bench", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument(
+    "packages",
+    metavar="[DIR]...",
+    nargs=-1,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+)
+@click.option("--prompt", "prompts", metavar="TEXT", multiple=True, help="Repeatable. [our own]")
+@click.option(
+    "--prompt-file",
+    "prompt_files",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+    multiple=True,
+    help="A prompt per file. Repeatable.",
+)
+@click.option(
+    "--category",
+    "categories",
+    type=click.Choice(CATEGORIES),
+    multiple=True,
+    help="Of our own prompts. Repeatable. [one of each]",
+)
+@click.option(
+    "--num-draft-tokens",
+    "draft_tokens",
+    metavar="LIST",
+    type=lists.draft_tokens,
+    default="4,auto",
+    show_default=True,
+    help="Each against plain decoding.",
+)
+@click.option("--threads", metavar="LIST", type=lists.threads, help="CPU threads of each engine.")
+@click.option(
+    "--context",
+    "contexts",
+    metavar="LIST",
+    type=lists.contexts,
+    help="Fill prompts up to so many tokens.",
+)
+@click.option("--max-new-tokens", type=click.IntRange(min=2), default=64, show_default=True)
+@click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True)
+@click.option("--temperature", type=float, default=0.0, show_default=True)
+@click.option("--top-k", type=int, default=0, help="Sample from the k likeliest tokens.")
+@click.option("--top-p", type=float, default=1.0, help="Sample from the smallest such set.")
+@click.option(
+    "--verify", type=click.Choice(["block", "token", "coupled"]), default="block", show_default=True
+)
+@click.option("--ignore-eos", is_flag=True, help="Always generate --max-new-tokens.")
+@click.option("--drafter", type=click.Choice(DRAFTERS), default="auto", show_default=True)
+@click.option("--device", metavar="cpu|cuda:N", default="cpu", help="Of the target. [cpu]")
+@click.option("--draft-device", metavar="cpu|cuda:N", help="Of the draft. [the target's]")
+@click.option(
+    "--simulate-acceptance",
+    "acceptances",
+    metavar="LIST",
+    type=lists.acceptances,
+    help="Force this share of drafted tokens to be accepted: what would such a draft bring?",
+)
+@click.option(
+    "--simulate-target",
+    metavar="SIZE",
+    help="Use a model of this size with random weights, such as 1.5B, instead of a package. Needs "
+    "the export extra.",
+)
+@click.option("--simulate-draft", metavar="SIZE|self", default="self", help="Its draft. [self]")
+@click.option(
+    "--draft-precision", default="int8", show_default=True, help="Of the simulated draft."
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document; docs/bench.schema.json.")
+@click.option(
+    "--out",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the JSON document there too.",
+)
+@click.option(
+    "--compare",
+    nargs=2,
+    metavar="A B",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Set two such documents side by side, and measure nothing.",
+)
+def command(
+    packages: Sequence[Path],
+    compare: tuple[Path, Path] | None,
+    as_json: bool,
+    out: Path | None,
+    **options: Any,
+) -> int:
+    """Benchmark the packages DIR: each drafted run against plain decoding, in turn."""
+    if compare is not None:
+        if packages or options["simulate_target"]:
+            raise click.UsageError("--compare measures nothing; leave the packages out")
+        return _compare(*compare)
+    if bool(packages) == bool(options["simulate_target"]):
+        raise click.UsageError("give a package directory, or --simulate-target SIZE")
+    texts = _texts(options)
+    with _sources(packages, options) as directories:
+        report = _measure(directories, texts, options)
+    from specdec.runtime.report.records import to_data
+
+    document = json.dumps(to_data(report), ensure_ascii=False, allow_nan=False)
+    if out is not None:
+        out.write_text(document + "\n", encoding="utf-8")
+    if as_json:
+        click.echo(document)
+    else:
+        from specdec.runtime.report.bench_tables import bench_tables
+
+        _print(bench_tables(report))
+    return EXIT_DONE
+
+
+def _measure(
+    directories: Sequence[Path], texts: list[tuple[str, str]], options: dict[str, Any]
+) -> BenchReport:
+    from specdec.runtime import SamplingParams
+    from specdec.runtime.report.bench import BenchSettings
+    from specdec.runtime.report.sweep import sweep
+
+    params = SamplingParams(
+        **{name: options[name] for name in ("max_new_tokens", "temperature", "top_k", "top_p")},
+        verify=options["verify"],
+        ignore_eos=options["ignore_eos"] or options["acceptances"] is not None,
+    )
+    acceptances = options["acceptances"]
+    if options["simulate_target"] and acceptances is None:
+        acceptances = (0.6, 0.8, 0.9)
+    settings = BenchSettings(
+        prompts=tuple(texts),
+        params=params,
+        draft_tokens=options["draft_tokens"],
+        contexts=options["contexts"] or (None,),
+        repeats=options["repeats"],
+        drafter=options["drafter"],
+        acceptances=acceptances or (),
+    )
+    with _progress(len(directories) * len(options["threads"] or (None,)), settings) as advance:
+        return sweep(
+            directories,
+            settings,
+            threads=options["threads"] or (None,),
+            device=options["device"],
+            draft_device=options["draft_device"],
+            on_run=advance,
+        )
+
+
+def _texts(options: dict[str, Any]) -> list[tuple[str, str]]:
+    """(category, text) of the user's prompts, else of ours."""
+    if options["prompts"] or options["prompt_files"]:
+        if options["categories"]:
+            raise click.UsageError(
+                "--category chooses among our own prompts; give one or the other"
+            )
+        texts = read_prompts(options["prompts"], options["prompt_files"], False)
+        return [("yours", text) for text in texts]
+    from specdec.runtime.report.prompt_set import load_prompts, one_per_category
+
+    passages = load_prompts()
+    if options["categories"]:
+        chosen = [p for p in passages if p.category in options["categories"]]
+    else:
+        chosen = list(one_per_category(passages))
+    return [(passage.category, passage.text) for passage in chosen]
+
+
+@contextmanager
+def _sources(packages: Sequence[Path], options: dict[str, Any]) -> Iterator[Sequence[Path]]:
+    """The packages, or a simulated one that is gone afterwards."""
+    if packages:
+        yield packages
+        return
+    from specdec.cli.progress import for_console
+    from specdec.cli.quiet import quiet_libraries
+
+    size = options["simulate_target"]
+    with tempfile.TemporaryDirectory(prefix="specdec-bench-") as folder:
+        directory = Path(folder) / f"simulated-{size}"
+        directory.mkdir()
+        longest = max((c or 512 for c in options["contexts"] or (None,)), default=512)
+        with quiet_libraries(False):
+            from specdec.export.simulated import SimulatedPair, write_simulated_package
+
+            pair = SimulatedPair(
+                target=size,
+                draft=options["simulate_draft"],
+                draft_precision=options["draft_precision"],
+                max_length=longest + options["max_new_tokens"] + 32,
+            )
+            write_simulated_package(pair, directory, for_console(error_console()))
+        yield [directory]
+
+
+@contextmanager
+def _progress(loads: int, settings: Any) -> Iterator[Callable[[Any], None]]:
+    """A bar over all runs on stderr."""
+    from specdec.cli.progress import for_console
+
+    ways = 1 + len([k for k in settings.draft_tokens if k != 0]) * max(1, len(settings.acceptances))
+    total = loads * len(settings.contexts) * len(settings.prompts) * settings.repeats * ways
+    with for_console(error_console()).step("generate", total=total) as handle:
+        yield lambda run: handle.advance()
+
+
+def _compare(first: Path, second: Path) -> int:
+    from specdec.runtime.report.bench_contents import BenchReport
+    from specdec.runtime.report.bench_tables import compare_table
+    from specdec.runtime.report.records import from_data
+
+    reports = []
+    for path in (first, second):
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+        except (UnicodeDecodeError, json.JSONDecodeError) as error:
+            raise click.UsageError(f"{path} is not JSON of specdec-bench ({error})") from None
+        reports.append(from_data(BenchReport, document, str(path)))
+    table = compare_table(*reports)
+    if not table.rows:
+        raise click.UsageError("the two have no setting in common; run them with the same options")
+    _print([table])
+    return EXIT_DONE
+
+
+def _print(tables: Sequence[Table]) -> None:
+    from rich.console import Console
+
+    from specdec.cli.report_view import print_table
+
+    console = Console(highlight=False)
+    for table in tables:
+        print_table(console, table)

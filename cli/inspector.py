@@ -1,0 +1,118 @@
+"""`specdec-inspect`: what is in a package, how it was made, and whether it is worth it here."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from specdec.cli.common import EXIT_DONE, error_console, invoke
+
+if TYPE_CHECKING:
+    from specdec.engines.package import Package
+    from specdec.runtime.report import Report
+
+__all__ = ["command", "main"]
+
+
+def main() -> None:
+    """Run the command as a process."""
+    sys.exit(invoke(command))
+
+
+@click.command("specdec-inspect", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("path", metavar="DIR", type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "--measure",
+    "level",
+    type=click.Choice(["short", "full"]),
+    help="Measure on this machine now, about half a minute or some minutes, instead of showing "
+    "the report that is stored in the package.",
+)
+@click.option("--save", is_flag=True, help="Store what was measured in the package.")
+@click.option(
+    "--html",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the report as one self-contained page.",
+)
+@click.option("--device", metavar="cpu|cuda:N", default="cpu", help="Of the target. [cpu]")
+@click.option("--draft-device", metavar="cpu|cuda:N", help="Of the draft. [the target's]")
+@click.option("--threads", type=click.IntRange(min=1), help="CPU threads of each engine.")
+@click.option("--no-checksums", is_flag=True, help="Do not hash the package's files.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document; docs/report.schema.json.")
+def command(
+    path: Path, level: str | None, save: bool, html: Path | None, as_json: bool, **options: Any
+) -> int:
+    """Show the package DIR and its report."""
+    if save and level is None:
+        raise click.UsageError("--save stores a new measurement; add --measure short or full")
+    from specdec.engines.package import read_package
+    from specdec.runtime.report.inspection import inspect_package
+    from specdec.runtime.report.records import to_data
+
+    package = read_package(path, verify_checksums=not options["no_checksums"])
+    report = None if level is None else _measure(package, level, options)
+    if save and report is not None:
+        _save(package, report)
+    inspection = inspect_package(package, report)
+    if html is not None:
+        from specdec.runtime.report.page import render_page
+
+        html.write_text(render_page(inspection), encoding="utf-8")
+    if as_json:
+        click.echo(json.dumps(to_data(inspection), ensure_ascii=False, allow_nan=False))
+        return EXIT_DONE
+    from rich.console import Console
+
+    from specdec.cli.report_view import print_inspection
+
+    print_inspection(Console(highlight=False), inspection)
+    if html is not None:
+        error_console().print(f"wrote {html}", markup=False, soft_wrap=True)
+    return EXIT_DONE
+
+
+def _measure(package: Package, level: Any, options: dict[str, Any]) -> Report:
+    from specdec.cli.progress import for_console
+    from specdec.engines.package import load_package
+    from specdec.runtime.report import measure_package
+    from specdec.runtime.report.inspection import stored_report
+    from specdec.runtime.report.memory import resident_memory
+
+    progress = for_console(error_console())
+    stored = stored_report(package.manifest)
+    started = time.perf_counter()
+    with load_package(
+        package.path,
+        device=options["device"],
+        draft_device=options["draft_device"],
+        num_threads=options["threads"],
+        verify_checksums=False,
+    ) as loaded:
+        return measure_package(
+            loaded,
+            level=level,
+            load_seconds=time.perf_counter() - started,
+            resident=resident_memory(),
+            num_threads=options["threads"],
+            candidates=() if stored is None else stored.candidates,
+            step=progress.step,
+        )
+
+
+def _save(package: Package, report: Report) -> None:
+    from dataclasses import replace
+
+    from specdec.engines.manifest import write_manifest
+    from specdec.runtime.report.records import to_data
+    from specdec.runtime.report.seed_costs import seed_costs
+
+    manifest = package.manifest
+    checks = {**manifest.checks, "report": to_data(report)}
+    costs = {**manifest.costs, **seed_costs(report)}
+    write_manifest(package.path, replace(manifest, checks=checks, costs=costs))

@@ -1,0 +1,166 @@
+"""Choose a draft's recipe by measurement: build each, time it, count what is accepted.
+
+Neither size nor similarity decides: a smaller draft is faster and accepted less, and where the
+best lies depends on the model and the machine. So every recipe is built from the same plain
+graph and run, on the cache it will really use, over the same prompts; the winner has the largest
+predicted speed-up over plain decoding, S(K) of its best K (`specdec.runtime.report.model`): the
+most tokens per second, measured against the target at the same minute.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from specdec.engines.devices import Device
+from specdec.engines.engine import Engine
+from specdec.engines.errors import SpecdecError
+from specdec.engines.manifest import EngineEntry
+from specdec.engines.ort_engine import load_ort_engine
+from specdec.export.errors import ExportCheckError
+from specdec.export.graphs import write_engine
+from specdec.export.memory import release_memory
+from specdec.export.progress import Progress
+from specdec.export.quantize import RECIPES, Recipe
+from specdec.runtime import SpeculativeDecoder
+from specdec.runtime.chat import ChatTemplate
+from specdec.runtime.report.contents import Candidate
+from specdec.runtime.report.recipes import measure_candidate
+from specdec.runtime.text import TextCodec
+
+__all__ = ["Surroundings", "choose_draft"]
+
+CANDIDATES = tuple(recipe for recipe in RECIPES.values() if recipe.method != "none")
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a draft is tried with."""
+
+    target_graph: Path
+    target: EngineEntry
+    tokenizer_file: Path
+    chat_template: str | None
+    special_tokens: dict[str, str]
+    eos_token_ids: tuple[int, ...]
+    num_threads: int | None
+
+
+def choose_draft(
+    plain: Path,
+    draft: EngineEntry,
+    directory: Path,
+    around: Surroundings,
+    progress: Progress,
+    recipes: Sequence[Recipe] = CANDIDATES,
+) -> tuple[EngineEntry, tuple[Candidate, ...]]:
+    """Build and measure every recipe and keep the best in `directory`.
+
+    Args:
+        plain: the draft's float32 graph, a result of `trace_graph`.
+        draft: its entry, but for what depends on the recipe.
+        directory: the draft's folder inside the package, created here.
+        around: target and tokenizer.
+        progress: receives the steps.
+        recipes: what to try.
+
+    Returns:
+        The entry of the winner, and every recipe tried, the best first.
+
+    Raises:
+        ExportCheckError: not one recipe could be built and run.
+    """
+    entries = {recipe.name: _entry(draft, recipe) for recipe in recipes}
+    folders = {recipe.name: directory.with_name(f"draft-{recipe.name}") for recipe in recipes}
+    failed: list[Candidate] = []
+    for recipe in recipes:
+        folders[recipe.name].mkdir()
+        try:
+            with progress.step(f"write draft {recipe.name}"):
+                write_engine(plain, folders[recipe.name] / "model.onnx", recipe)
+        except (ValueError, RuntimeError, SpecdecError) as error:
+            failed.append(_failure(recipe, error))
+            progress.note(f"{recipe.name} cannot be built: {failed[-1].problem}")
+        release_memory()
+    built = [recipe for recipe in recipes if recipe.name not in {f.recipe for f in failed}]
+    measured = []
+    target = _load(around.target_graph, around.target, "target", around)
+    try:
+        for recipe in built:
+            with progress.step(f"try draft {recipe.name}"):
+                folder, entry = folders[recipe.name], entries[recipe.name]
+                try:
+                    measured.append(_try(target, folder, entry, recipe, around))
+                except SpecdecError as error:
+                    failed.append(_failure(recipe, error))
+    finally:
+        target.close()
+    if not measured:
+        reasons = "; ".join(f"{f.recipe}: {f.problem}" for f in failed)
+        raise ExportCheckError(f"no draft recipe works for this model ({reasons})")
+    measured.sort(key=lambda candidate: -candidate.speedup)
+    winner = measured[0].recipe
+    folders[winner].rename(directory)
+    for name, folder in folders.items():
+        if name != winner:
+            shutil.rmtree(folder)
+    progress.note(f"draft precision {winner} is predicted to be the fastest here")
+    return entries[winner], (*measured, *failed)
+
+
+def _try(
+    target: Engine, folder: Path, entry: EngineEntry, recipe: Recipe, around: Surroundings
+) -> Candidate:
+    shares = entry.shares_target_cache
+    draft = _load(folder / "model.onnx", entry, "draft", around, target if shares else None)
+    template = around.chat_template
+    try:
+        decoder = SpeculativeDecoder(
+            target,
+            draft,
+            shares_cache=shares,
+            codec=TextCodec(around.tokenizer_file),
+            chat=None if template is None else ChatTemplate(template, around.special_tokens),
+            eos_token_ids=around.eos_token_ids,
+        )
+        size = sum(path.stat().st_size for path in folder.iterdir())
+        return measure_candidate(recipe.name, size, decoder, target, draft, shares)
+    finally:
+        target.truncate(0)
+        draft.close()
+
+
+def _load(
+    graph: Path,
+    entry: EngineEntry,
+    name: str,
+    around: Surroundings,
+    share_cache_with: Engine | None = None,
+) -> Engine:
+    return load_ort_engine(
+        graph,
+        entry,
+        name=name,
+        device=Device("cpu"),
+        num_threads=around.num_threads,
+        share_cache_with=share_cache_with,
+    )
+
+
+def _entry(draft: EngineEntry, recipe: Recipe) -> EngineEntry:
+    return replace(draft, recipe=recipe.name, storage=recipe.storage, compute=recipe.compute)
+
+
+def _failure(recipe: Recipe, error: Exception) -> Candidate:
+    return Candidate(
+        recipe=recipe.name,
+        bytes=0,
+        draft_seconds=0.0,
+        acceptance_rate=0.0,
+        num_draft_tokens=0,
+        speedup=0.0,
+        tokens_per_second=0.0,
+        problem=" ".join(str(error).split())[:200] or type(error).__name__,
+    )

@@ -1,0 +1,72 @@
+"""Everything `specdec-inspect` tells about a package, as one record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from specdec.engines.manifest import EngineEntry, Manifest
+from specdec.engines.package import Package
+from specdec.runtime.report.contents import Report
+from specdec.runtime.report.machine import cpu_name
+from specdec.runtime.report.records import from_data
+
+__all__ = ["Inspection", "inspect_package", "stored_report"]
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What is in a package, how it was made, and its report."""
+
+    name: str
+    """Of the directory."""
+    size: int
+    """Bytes of all files."""
+    specdec_version: str
+    """That wrote the package."""
+    target: EngineEntry
+    draft: EngineEntry | None
+    source: dict[str, Any]
+    """What the package was made from, and how."""
+    notes: tuple[str, ...]
+    """What the export had to say."""
+    report: Report | None
+    """Null until something is measured."""
+    measured_here: bool
+    """Whether the report is of a CPU like this machine's."""
+
+
+def inspect_package(package: Package, report: Report | None = None) -> Inspection:
+    """Describe a package.
+
+    Args:
+        package: verified.
+        report: measured just now; None takes the one stored in the package, if any.
+
+    Raises:
+        PackageError: the stored report is malformed.
+    """
+    manifest = package.manifest
+    report = report or stored_report(manifest)
+    notes = manifest.checks.get("notes", [])
+    return Inspection(
+        name=package.path.name,
+        size=sum(entry.size for entry in manifest.files.values()),
+        specdec_version=manifest.specdec_version,
+        target=manifest.target,
+        draft=manifest.draft,
+        source=dict(manifest.source),
+        notes=tuple(str(note) for note in notes) if isinstance(notes, list) else (),
+        report=report,
+        measured_here=report is not None and report.machine.cpu == cpu_name(),
+    )
+
+
+def stored_report(manifest: Manifest) -> Report | None:
+    """The report that an export or `specdec-inspect --save` left in a package.
+
+    Raises:
+        PackageError: it is malformed.
+    """
+    data = manifest.checks.get("report")
+    return None if data is None else from_data(Report, data)

@@ -1,0 +1,74 @@
+"""How much to measure: enough for the level asked for, less where the model is slow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specdec.runtime.decoder import SpeculativeDecoder
+from specdec.runtime.report.contents import Level
+from specdec.runtime.report.prompt_set import (
+    load_prompts,
+    load_texts,
+    one_per_category,
+    prompt_ids,
+)
+from specdec.runtime.report.runs import BenchPrompt
+
+__all__ = ["GenerationPlan", "encode_prompts", "encode_texts", "plan_generation"]
+
+_SLOW_SECONDS = 0.12
+
+
+@dataclass(frozen=True)
+class GenerationPlan:
+    """What to generate and to score; counts are of prompts, tokens and repeats."""
+
+    prompts: tuple[BenchPrompt, ...]
+    sampled_prompts: int
+    """The first so many are also timed with sampling."""
+    new_tokens: int
+    repeats: int
+    texts: tuple[tuple[int, ...], ...]
+
+
+def plan_generation(
+    decoder: SpeculativeDecoder, level: Level, step_seconds: float
+) -> GenerationPlan:
+    """Choose prompts and texts and encode them.
+
+    Args:
+        decoder: of the package.
+        level: "short" takes about 25 s with a plain step of 25 ms, "full" some minutes.
+        step_seconds: rough time of a plain step.
+    """
+    slow = step_seconds > _SLOW_SECONDS
+    passages = load_prompts()
+    if level == "short":
+        passages = one_per_category(passages)[: 3 if slow else None]
+    new_tokens = min((24 if slow else 32) if level == "short" else 96, decoder.max_length // 2)
+    return GenerationPlan(
+        prompts=encode_prompts(
+            decoder, [(p.category, p.text) for p in passages], decoder.max_length - new_tokens
+        ),
+        sampled_prompts=2 if level == "short" else len(passages),
+        new_tokens=new_tokens,
+        repeats=1 if level == "short" else 2,
+        texts=encode_texts(decoder, 32 if level == "short" else 128),
+    )
+
+
+def encode_prompts(
+    decoder: SpeculativeDecoder, prompts: Sequence[tuple[str, str]], limit: int
+) -> tuple[BenchPrompt, ...]:
+    """Encode (category, text) pairs as the model is asked, the last `limit` tokens of each."""
+    return tuple(
+        BenchPrompt(category, tuple(prompt_ids(decoder, text)[-limit:]))
+        for category, text in prompts
+    )
+
+
+def encode_texts(decoder: SpeculativeDecoder, limit: int) -> tuple[tuple[int, ...], ...]:
+    """Encode our texts, the first `limit` tokens of each, as far as the context goes."""
+    limit = min(limit, decoder.max_length)
+    return tuple(tuple(decoder.encode(text.text)[:limit]) for text in load_texts())

@@ -1,0 +1,72 @@
+"""How good one draft is for a target: the figures by which draft recipes are compared."""
+
+from __future__ import annotations
+
+from specdec.engines.engine import Engine
+from specdec.runtime.decoder import SpeculativeDecoder
+from specdec.runtime.params import SamplingParams
+from specdec.runtime.report.acceptance import count_acceptance
+from specdec.runtime.report.contents import Candidate
+from specdec.runtime.report.curves import CurvePlan, measure_curves, plan_curves
+from specdec.runtime.report.plan import encode_prompts
+from specdec.runtime.report.prompt_set import load_prompts, one_per_category
+from specdec.runtime.report.runs import Variant, play_interleaved
+from specdec.runtime.report.speeds import host_costs, predict, speed_model
+
+__all__ = ["measure_candidate"]
+
+_WIDTHS = (1, 2, 3, 5, 9, 13)
+_PROBE = 8
+_NEW_TOKENS = 32
+
+
+def measure_candidate(
+    recipe: str,
+    size: int,
+    decoder: SpeculativeDecoder,
+    target: Engine,
+    draft: Engine,
+    shares_cache: bool,
+) -> Candidate:
+    """Time a draft beside its target and count what is accepted, greedy, on our prompts.
+
+    The verify curve is timed anew for every draft, so that a machine that drifts favours none:
+    only ratios of one draft's own session are compared.
+
+    Args:
+        recipe: its name.
+        size: bytes of the draft on disk.
+        decoder: over both engines.
+        target: the target engine.
+        draft: the draft engine.
+        shares_cache: whether the draft uses the target's cache.
+    """
+    new_tokens = min(_NEW_TOKENS, decoder.max_length // 2)
+    passages = [(p.category, p.text) for p in one_per_category(load_prompts())]
+    prompts = encode_prompts(decoder, passages, decoder.max_length - new_tokens)
+    filler = [token for prompt in prompts for token in prompt.token_ids]
+    room = plan_curves("short", target.info.max_length, 0.0)
+    plan = CurvePlan(room.contexts[:1], tuple(m for m in _WIDTHS if m <= max(room.widths)), 5)
+    curves = measure_curves(target, draft, shares_cache, plan, filler)
+
+    def variant(name: str, num_draft_tokens: int) -> Variant:
+        params = SamplingParams(max_new_tokens=new_tokens, num_draft_tokens=num_draft_tokens)
+        return Variant(name, decoder, params)
+
+    plain = play_interleaved(prompts[:1], [variant("plain", 0)])
+    probes = play_interleaved(prompts, [variant("probe", _PROBE)])
+    model = speed_model(curves, probes, host_costs(plain, probes))
+    prediction = predict(model, count_acceptance(probes, 0.0)[0])
+    draft_seconds = curves[0].draft_seconds
+    assert draft_seconds is not None, "curves of a pair have draft steps"
+    speedup = prediction.speedup[prediction.best]
+    return Candidate(
+        recipe=recipe,
+        bytes=size,
+        draft_seconds=draft_seconds,
+        acceptance_rate=prediction.acceptance_rate,
+        num_draft_tokens=prediction.best,
+        speedup=speedup,
+        tokens_per_second=speedup / model.round_seconds[0],
+        problem=None,
+    )
