@@ -227,7 +227,7 @@ class TensorRTEngine:
             device.synchronize(stream)
             self._busy = False
         outputs = max(step.scored, 1)
-        inputs = {
+        inputs: dict[str, NDArray[Any]] = {
             "input_ids": token_ids,
             "position_ids": np.arange(past, past + step.rows),
             "seqlens_k": np.array([past + step.rows - 1], np.int32),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -41,7 +42,8 @@ class GraphBuilder:
     def constant(self, numbers: Iterable[int] | np.ndarray) -> ir.Value:
         """An int64 constant; equal constants are one initializer."""
         array = np.asarray(list(numbers) if isinstance(numbers, range) else numbers, np.int64)
-        return self._once(array, f"int.{array.shape}.{array.tobytes().hex()[:80]}.{array.size}")
+        digest = hashlib.sha256(array.tobytes()).hexdigest()[:16]
+        return self._once(array, f"int.{array.shape}.{digest}")
 
     def scalar(self, number: float) -> ir.Value:
         """A float32 constant without axes."""

@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import onnx_ir as ir
+
 from specdec.engines.manifest import EngineEntry, Manifest, inventory
 from specdec.engines.manifest_tensorrt import TensorRTEntry
 from specdec.export.options import ExportOptions
@@ -19,6 +21,12 @@ from specdec.export.tensorrt_build import EngineBuild, Profile, build_engine
 
 __all__ = ["build_engines", "engine_profiles"]
 
+_NAMES = {
+    ir.DataType.FLOAT: "fp32",
+    ir.DataType.FLOAT16: "fp16",
+    ir.DataType.INT8: "int8",
+    ir.DataType.INT4: "int4",
+}
 _MOST_DRAFTED = 32
 """Largest K of the runtime; a verification pass has K + 1 rows."""
 _TUNED_VERIFY_ROWS = 5
@@ -69,6 +77,7 @@ def _build(
     build = EngineBuild(
         options.backend, profiles, options.compute_capabilities, options.timing_cache
     )
+    precisions = _precisions(graph)
     with progress.step(f"build {name} engine", total=1.0) as step:
         built = build_engine(graph, out, build, step)
     graph.with_name(f"{graph.name}.data").unlink()
@@ -78,16 +87,33 @@ def _build(
         compute_capabilities=built.compute_capabilities,
         profiles=tuple((p.lowest, p.tuned, p.highest) for p in profiles),
         scored_rows=tuple(p.scored for p in profiles),
-        precisions={
-            "projections": entry.storage,
-            "head": entry.storage,
-            "embedding": "fp16",
-            "attention": "fp16",
-            "kv_cache": "fp16",
-            "norms": "fp32",
-            "logits": "fp32",
-        },
+        precisions=precisions,
         build_seconds=round(built.seconds, 1),
     )
     path = out.relative_to(directory).as_posix()
     return replace(entry, graph=path, backend=options.backend, tensorrt=record)
+
+
+def _precisions(graph: Path) -> dict[str, str]:
+    """Element types by group of layers; a group of several lists them."""
+    matrices = [
+        _stored_type(node.inputs[1]) for node in ir.load(graph).graph if node.op_type == "MatMul"
+    ]
+    stored = [name for name in matrices if name is not None]
+    return {
+        "projections": ", ".join(sorted(set(stored[:-1]))),
+        "head": stored[-1],
+        "embedding": "fp16",
+        "attention": "fp16",
+        "kv_cache": "fp16",
+        "norms": "fp32",
+        "logits": "fp32",
+    }
+
+
+def _stored_type(matrix: ir.Value) -> str | None:
+    """How a weight is stored; None for what is no weight."""
+    producer = matrix.producer()
+    if producer is not None and producer.op_type == "DequantizeLinear":
+        matrix = producer.inputs[0]
+    return _NAMES[matrix.const_value.dtype] if matrix.is_initializer() else None

@@ -133,6 +133,9 @@ def test_an_exported_package_says_what_it_holds(package: Path) -> None:
         assert record.compute_capabilities == CAPABILITIES
         assert record.precisions["head"] == storage
         assert record.precisions["logits"] == "fp32"
+        # The down projection's 96 inputs do not divide into blocks of 64.
+        projections = {"fp16": "fp16", "int4": "int4, int8"}[storage]
+        assert record.precisions["projections"] == projections
         assert record.build_seconds > 0
     assert manifest.target.tensorrt.profiles == ((1, 5, 33), (1, 64, 64))  # type: ignore[union-attr]
     assert manifest.draft.tensorrt.profiles == ((1, 1, 1), (1, 2, 33), (1, 64, 64))  # type: ignore[union-attr]
