@@ -16,7 +16,8 @@
     +-- NoTokenLeftError              34   the caller's own bans leave no token to choose
     +-- ClosedError                   35   the decoder or session is closed
 
-`InvalidParameterError` and `PromptError` are also `ValueError`.
+`InvalidParameterError` and `PromptError` are also `ValueError`. Codes from 49 on belong to the
+border to a host: `specdec.runtime.embed.errors`.
 """
 
 from __future__ import annotations

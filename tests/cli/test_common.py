@@ -94,7 +94,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     assert process.returncode == 0
 
 
-@pytest.mark.parametrize("module", ["run", "export"])
+@pytest.mark.parametrize("module", ["bench", "export", "inspector", "run"])
 def test_commands_start_light(module: str) -> None:
     heavy = "{'torch', 'transformers', 'onnx', 'onnxruntime', 'tokenizers', 'rich', 'numpy'}"
     program = f"import sys, specdec.cli.{module}; print(sorted({heavy} & set(sys.modules)))"

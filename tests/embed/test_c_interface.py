@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -15,7 +16,7 @@ from specdec.runtime.embed.builder import NATIVE, declarations
 from specdec.runtime.embed.documents import read_request
 from specdec.runtime.embed.errors import EmbedError
 from specdec.runtime.errors import SpecdecError
-from tests.embed.conftest import Run
+from tests.embed.conftest import ROOT, Run, call
 
 ERRORS = {
     "abi": 52,
@@ -178,6 +179,13 @@ def test_only_the_interface_is_exported(installed: Path) -> None:
     own = {name for name in names if not name.startswith(("std::", "PyInit_"))}
     assert {name.split("(")[0] for name in own if "std::" not in name} == declared
     assert len(declared) == 16
+
+
+def test_memcheck_finds_nothing(programs: Path, alphabet: Path) -> None:
+    if shutil.which("valgrind") is None:
+        pytest.skip("valgrind is not installed")
+    out = call(ROOT / "scripts/memcheck.sh", programs / "callbacks", alphabet, timeout=600)
+    assert out.endswith("after: def\n")
 
 
 def _below(cls: type[SpecdecError]) -> list[type[SpecdecError]]:

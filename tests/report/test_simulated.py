@@ -1,0 +1,58 @@
+"""Random-weight packages of a given size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("optimum.exporters.onnx", reason="exports for real")
+
+from specdec.engines import load_package
+from specdec.export import ExportError, SilentProgress
+from specdec.export.simulated import SimulatedPair, shape_of, write_simulated_package
+
+
+@pytest.mark.parametrize("size", ["1M", "135M", "0.5B", "1.5B", "7B", "20b"])
+def test_a_shape_has_the_size_asked_for(size: str) -> None:
+    shape = shape_of(size)
+    head = shape.hidden // shape.heads
+    attention = 2 * shape.hidden * (shape.hidden + shape.kv_heads * head)
+    layer = attention + 3 * shape.hidden * shape.feed_forward
+    weights = shape.layers * layer + shape.vocab * shape.hidden
+    assert abs(weights - shape.weights) <= layer
+    assert shape.heads % shape.kv_heads == 0
+
+
+@pytest.mark.parametrize("size", ["", "big", "1.5", "100K", "30B", "-1B", "0M"])
+def test_sizes_that_are_refused(size: str) -> None:
+    with pytest.raises(ExportError, match="allowed is 1M"):
+        shape_of(size)
+
+
+@pytest.mark.parametrize("draft", ["self", "1M"])
+def test_a_package_of_that_size_runs(tmp_path: Path, draft: str) -> None:
+    pair = SimulatedPair(target="2M", draft=draft, max_length=64)
+    write_simulated_package(pair, tmp_path, SilentProgress())
+    with load_package(tmp_path, num_threads=1) as package:
+        entry = package.manifest.target
+        assert package.draft_shares_cache == (draft == "self")
+        assert package.draft is not None
+        assert package.draft.info.vocab_size == entry.vocab_size == 4096
+        read = package.manifest.checks["weights_read"]
+    # Computed in FP32; the tied embedding is read as the head.
+    assert read["target"] == pytest.approx(4 * 2e6, rel=0.1)
+    assert not (tmp_path / "scratch").exists()
+
+
+def test_too_little_disk_is_said_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import shutil
+
+    class Usage:
+        free = 1_000_000
+
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage())
+    with pytest.raises(ExportError, match="free some or set TMPDIR"):
+        write_simulated_package(SimulatedPair("2M"), tmp_path, SilentProgress())
