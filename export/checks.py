@@ -52,19 +52,20 @@ def check_engines(
         draft: the draft engine or None.
         shares_cache: whether the draft uses the target's cache.
         reference: the target's original logits.
-        draft_reference: the draft model's own original logits on the same tokens, or None when
-            the draft is the target's own weights.
+        draft_reference: the draft model's own original logits on the same tokens, or the first
+            of them; None when the draft is the target's own weights.
     """
     report = CheckReport()
     whole = _walk(target, reference.token_ids, reference.token_ids.shape[1])
     report.figures["target_vs_original"] = _judge(report, "target", whole, reference.logits, True)
     report.figures["target_width_parity"] = _parity(report, "target", target, reference, whole)
     if draft is not None:
-        drafted = _draft_logits(target, draft, shares_cache, reference.token_ids)
-        if drafted is not None:
-            figures = _judge(report, "draft", drafted, reference.logits, False)
-            report.figures["draft_vs_target"] = figures
-        if draft_reference is not None and drafted is not None:
+        # A draft's own reference is as much of the text as fits in its context.
+        token_ids = (draft_reference or reference).token_ids
+        drafted = _draft_logits(target, draft, shares_cache, token_ids)
+        figures = _judge(report, "draft", drafted, reference.logits[: len(drafted)], False)
+        report.figures["draft_vs_target"] = figures
+        if draft_reference is not None:
             own = _judge(report, "draft", drafted, draft_reference.logits, False)
             report.figures["draft_vs_original"] = own
     report.costs.update(_costs(target, draft, shares_cache, reference.token_ids[0].tolist()))
@@ -137,11 +138,9 @@ def _parity(
 
 def _draft_logits(
     target: Engine, draft: Engine, shares_cache: bool, token_ids: NDArray[np.int64]
-) -> NDArray[np.float32] | None:
+) -> NDArray[np.float32]:
     """One-step draft logits after every token, over the cache it will really use."""
     ids = token_ids[0].tolist()
-    if not shares_cache and len(ids) > draft.info.max_length:
-        return None
     score_text(target, ids)
     rows = np.empty((len(ids), draft.info.vocab_size), np.float32)
     for i, row in draft_rows(target, draft, shares_cache, ids):
