@@ -24,6 +24,7 @@ DRAFT_PRECISIONS = (
     *("int4-kquant", "int4-kquant-b64", "int4-kquant-h4", "int4-kquant-mixed"),
     *("fp16", "fp32", "auto"),
 )
+BACKENDS = ("onnxruntime", "tensorrt", "tensorrt-rtx")
 
 
 def main() -> None:
@@ -68,7 +69,25 @@ def main() -> None:
     "every recipe and keeps the fastest.",
 )
 @click.option(
-    "--backend", type=click.Choice(["onnxruntime"]), default="onnxruntime", show_default=True
+    "--backend",
+    type=click.Choice(BACKENDS),
+    default="onnxruntime",
+    show_default=True,
+    help="'tensorrt' builds for the GPU of this machine, 'tensorrt-rtx' for GPUs elsewhere.",
+)
+@click.option(
+    "--compute-capability",
+    "compute_capabilities",
+    metavar="X.Y[,X.Y]",
+    default="",
+    callback=lambda _, __, value: tuple(value.replace(",", " ").split()),
+    help="GPUs that 'tensorrt-rtx' builds for, such as 8.6,8.9.",
+)
+@click.option(
+    "--timing-cache",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Measured kernel times that 'tensorrt' builds read and extend.",
 )
 @click.option(
     "--max-length",

@@ -118,8 +118,8 @@ class Manifest:
             "schema_version": SCHEMA_VERSION,
             "specdec_version": self.specdec_version,
             "engines": {
-                "target": asdict(self.target),
-                "draft": None if self.draft is None else asdict(self.draft),
+                "target": _engine_tree(self.target),
+                "draft": None if self.draft is None else _engine_tree(self.draft),
             },
             "tokenizer": asdict(self.tokenizer),
             "files": {name: asdict(self.files[name]) for name in sorted(self.files)},
@@ -156,6 +156,14 @@ def write_manifest(directory: Path, manifest: Manifest) -> Path:
             f"{path} cannot be written ({error.strerror}); allowed is a writable directory"
         ) from error
     return path
+
+
+def _engine_tree(entry: EngineEntry) -> dict[str, Any]:
+    """An entry as JSON-ready data, without the record of a backend that it does not use."""
+    tree = asdict(entry)
+    if tree["tensorrt"] is None:
+        del tree["tensorrt"]
+    return tree
 
 
 def _check_version(tree: dict[str, Any]) -> None:

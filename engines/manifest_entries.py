@@ -15,9 +15,11 @@ from specdec.engines.manifest_schema import (
     integer,
     nullable,
     object_of_text,
+    record,
     relative_path,
     text,
 )
+from specdec.engines.manifest_tensorrt import TensorRTEntry
 from specdec.engines.strict_json import shown
 
 __all__ = ["EngineEntry", "FileEntry", "TokenizerEntry"]
@@ -25,6 +27,7 @@ __all__ = ["EngineEntry", "FileEntry", "TokenizerEntry"]
 _MAX_TOKENS = 2**24
 _MAX_COUNT = 2**16
 _MAX_BYTES = 2**63 - 1
+_SUFFIXES = {"onnxruntime": ".onnx", "tensorrt": ".engine", "tensorrt-rtx": ".engine"}
 
 
 @dataclass(frozen=True)
@@ -48,14 +51,14 @@ class EngineEntry:
 
     Raises:
         PackageError: a field has the wrong type or is out of range, `logits_width` is below
-            `vocab_size`, `prefill_chunk` is above `max_length`, or the attention heads do not
-            divide into the KV heads.
+            `vocab_size`, `prefill_chunk` is above `max_length`, the attention heads do not
+            divide into the KV heads, or a TensorRT engine lacks its record or another has one.
     """
 
     graph: str = field(metadata=relative_path())
-    """Path of the graph inside the package; "*.onnx" for ONNX Runtime."""
+    """Path inside the package: "*.onnx" for ONNX Runtime, "*.engine" for TensorRT."""
     backend: str = field(metadata=text())
-    """"onnxruntime"; other names load in releases that have the backend."""
+    """"onnxruntime", "tensorrt" or "tensorrt-rtx"; others load in releases that have them."""
     layout: str = field(metadata=choice("in_place", "concatenated"))
     """"in_place": past and present keys and values are one buffer of `max_length` tokens."""
     storage: str = field(metadata=choice("fp32", "fp16", "bf16", "int8", "int4"))
@@ -80,11 +83,19 @@ class EngineEntry:
     """Tokens per pass while a prompt is read, 1 .. `max_length`."""
     shares_target_cache: bool = field(metadata=flag())
     """The draft can read and write the target's KV cache; false for a target."""
+    tensorrt: TensorRTEntry | None = field(default=None, metadata=nullable(record(TensorRTEntry)))
+    """What a TensorRT engine was built for; null for the other backends."""
 
     def __post_init__(self) -> None:
         check_record(self)
-        if self.backend == "onnxruntime" and not self.graph.endswith(".onnx"):
-            raise FieldError("graph", shown(self.graph), 'a name ending in ".onnx" for onnxruntime')
+        suffix = _SUFFIXES.get(self.backend, "")
+        if not self.graph.endswith(suffix):
+            allowed = f'a name ending in "{suffix}" for {self.backend}'
+            raise FieldError("graph", shown(self.graph), allowed)
+        if suffix and (suffix == ".engine") != (self.tensorrt is not None):
+            got = "null" if self.tensorrt is None else "an object"
+            allowed = "an object for the TensorRT backends and null for the others"
+            raise FieldError("tensorrt", got, allowed)
         if self.logits_width < self.vocab_size:
             raise FieldError(
                 "logits_width", f"{self.logits_width}", f"{self.vocab_size} (vocab_size) or more"

@@ -6,6 +6,7 @@ One table so serves the constructor (`check_record`) and the reader of a JSON ob
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, TypeVar
@@ -21,11 +22,14 @@ __all__ = [
     "digest",
     "flag",
     "integer",
+    "matching",
     "nullable",
+    "number",
     "object_of_text",
     "path_problem",
     "read_object",
     "read_record",
+    "record",
     "relative_path",
     "text",
 ]
@@ -43,6 +47,8 @@ class Rule:
 
     allowed: str
     accepts: Callable[[object], bool]
+    kind: type[Any] | None = None
+    """The dataclass that a JSON object at this place becomes."""
 
 
 class FieldError(PackageError):
@@ -73,6 +79,21 @@ def integer(low: int, high: int) -> Metadata:
 def text() -> Metadata:
     """Allow a string of at least one character."""
     return _rule("a non-empty string", lambda value: isinstance(value, str) and value != "")
+
+
+def number(low: float) -> Metadata:
+    """Allow a finite number of at least `low`; true and false are not numbers."""
+    return _rule(
+        f"a number of at least {low:g}",
+        lambda value: type(value) in (int, float) and low <= value < float("inf"),  # type: ignore[operator]
+    )
+
+
+def matching(pattern: str, allowed: str) -> Metadata:
+    """Allow a string that `pattern` matches as a whole, which `allowed` says in words."""
+    return _rule(
+        allowed, lambda value: isinstance(value, str) and re.fullmatch(pattern, value) is not None
+    )
 
 
 def choice(*values: str) -> Metadata:
@@ -107,7 +128,8 @@ def relative_path() -> Metadata:
 def nullable(rule: Metadata) -> Metadata:
     """Allow null beside what `rule` allows."""
     inner = rule["rule"]
-    return _rule(f"{inner.allowed}, or null", lambda value: value is None or inner.accepts(value))
+    allowed = f"{inner.allowed}, or null"
+    return _rule(allowed, lambda value: value is None or inner.accepts(value), inner.kind)
 
 
 def array_of(rule: Metadata) -> Metadata:
@@ -130,8 +152,15 @@ def object_of_text() -> Metadata:
     )
 
 
-def _rule(allowed: str, accepts: Callable[[object], bool]) -> Metadata:
-    return {"rule": Rule(allowed, accepts)}
+def record(kind: type[Any]) -> Metadata:
+    """Allow an instance of the dataclass `kind`, written as a JSON object."""
+    return _rule("an object", lambda value: isinstance(value, kind), kind)
+
+
+def _rule(
+    allowed: str, accepts: Callable[[object], bool], kind: type[Any] | None = None
+) -> Metadata:
+    return {"rule": Rule(allowed, accepts, kind)}
 
 
 def path_problem(path: str) -> str | None:
@@ -186,7 +215,11 @@ def read_record(kind: type[T], value: object, where: str) -> T:
     required = [
         item.name for item in known if item.default is MISSING and item.default_factory is MISSING
     ]
-    found = read_object(value, where, required, [item.name for item in known])
+    found = dict(read_object(value, where, required, [item.name for item in known]))
+    for item in known:
+        inner = item.metadata["rule"].kind
+        if inner is not None and found.get(item.name) is not None:
+            found[item.name] = read_record(inner, found[item.name], f"{where}.{item.name}")
     try:
         return kind(**found)
     except FieldError as error:

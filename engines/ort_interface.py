@@ -35,7 +35,7 @@ def check_interface(session: Any, entry: EngineEntry, name: str) -> None:
     outputs = {node.name: node for node in session.get_outputs()}
     required = {"input_ids", "logit_rows"}
     if entry.layout == "in_place":
-        required |= {"seqlens_k", "total_sequence_length"}
+        required.add("seqlens_k")
     _require(sorted(required - inputs.keys()), entry, name)
     _require(sorted({"logits"} - outputs.keys()), entry, name)
     width = outputs["logits"].shape[-1]

@@ -47,6 +47,8 @@ def create_session(
         options.intra_op_num_threads = num_threads
     options.add_session_config_entry("session.intra_op.allow_spinning", "1")
     options.add_session_config_entry("session.force_spinning_stop", "1")
+    # A graph with DequantizeLinear computes what it says, as TensorRT does: no integer kernels.
+    options.add_session_config_entry("session.disable_quant_qdq", "1")
     try:
         session = onnxruntime.InferenceSession(str(graph), options, providers=_providers(device))
     except Exception as error:  # the binding raises a dozen unrelated classes

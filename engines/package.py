@@ -17,7 +17,8 @@ from specdec.engines.strict_json import shown
 
 __all__ = ["LoadedPackage", "Package", "load_engines", "load_package", "read_package"]
 
-_BACKEND = "onnxruntime"
+_TENSORRT = ("tensorrt", "tensorrt-rtx")
+_BACKENDS = ("onnxruntime", *_TENSORRT)
 
 
 @dataclass(frozen=True)
@@ -135,9 +136,7 @@ def load_engines(
     if draft_entry is not None:
         _check_runnable("draft", draft_entry, other_device)
 
-    from specdec.engines.ort_engine import load_ort_engine
-
-    target = load_ort_engine(
+    target = _load_engine(
         package.target_graph,
         target_entry,
         name="target",
@@ -148,7 +147,7 @@ def load_engines(
         return LoadedPackage(package, target, None, False)
     shares = draft_entry.shares_target_cache and other_device == target_device
     try:
-        draft = load_ort_engine(
+        draft = _load_engine(
             package.files[draft_entry.graph],
             draft_entry,
             name="draft",
@@ -163,9 +162,38 @@ def load_engines(
 
 
 def _check_runnable(name: str, entry: EngineEntry, device: Device) -> None:
-    if entry.backend != _BACKEND:
+    if entry.backend not in _BACKENDS:
         raise EngineError(
             f"engines.{name}.backend is {shown(entry.backend)}; this release runs "
-            f'"{_BACKEND}"; export the package with --backend {_BACKEND}'
+            f"{', '.join(_BACKENDS)}; export the package with --backend onnxruntime"
         )
-    require_provider(device)
+    if entry.backend not in _TENSORRT:
+        require_provider(device)
+
+
+def _load_engine(
+    graph: Path,
+    entry: EngineEntry,
+    *,
+    name: str,
+    device: Device,
+    num_threads: int | None,
+    share_cache_with: Engine | None = None,
+) -> Engine:
+    """Build one engine with its backend; `num_threads` concerns engines on the CPU alone."""
+    if entry.backend in _TENSORRT:
+        from specdec.engines.tensorrt_load import load_tensorrt_engine
+
+        return load_tensorrt_engine(
+            graph, entry, name=name, device=device, share_cache_with=share_cache_with
+        )
+    from specdec.engines.ort_engine import load_ort_engine
+
+    return load_ort_engine(
+        graph,
+        entry,
+        name=name,
+        device=device,
+        num_threads=num_threads,
+        share_cache_with=share_cache_with,
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from specdec.engines.errors import SpecdecError
 
 __all__ = [
+    "EngineBuildError",
     "ExportCheckError",
     "ExportError",
     "ExportOptionError",
@@ -48,3 +49,9 @@ class ExportCheckError(ExportError):
     """The finished engines failed their checks; `--force` writes the package all the same."""
 
     code = 45
+
+
+class EngineBuildError(ExportError):
+    """TensorRT does not accept a graph or cannot build its engine."""
+
+    code = 46

@@ -15,8 +15,9 @@ from specdec.export.layouts import export_config
 from specdec.export.packing import pack_projections
 from specdec.export.quantize import Recipe, quantize
 from specdec.export.simplify import simplify
+from specdec.export.standard_graph import write_standard_graph
 from specdec.export.tracing import trace
-from specdec.export.weights import save_graph, store_fp16
+from specdec.export.weights import MAX_LENGTH, save_graph, store_fp16
 
 __all__ = ["describe_engine", "trace_graph", "write_engine"]
 
@@ -49,6 +50,7 @@ def trace_graph(model: Any, layout: str, max_length: int, directory: Path) -> Pa
         ) from error
     simplify(graph)
     pack_projections(graph)
+    graph.metadata_props[MAX_LENGTH] = str(max_length)
     plain = directory / "plain.onnx"
     save_graph(graph, plain)
     return plain
@@ -65,6 +67,8 @@ def write_engine(plain: Path, out: Path, recipe: Recipe) -> list[str]:
     Returns:
         Names of weights that had to stay float32.
     """
+    if recipe.method == "tensorrt":
+        return write_standard_graph(plain, out, recipe)
     if recipe.method != "none":
         quantize(plain, out, recipe)
         return []
@@ -112,7 +116,7 @@ def describe_engine(
         num_attention_heads=int(config.num_attention_heads),
         num_kv_heads=kv_heads,
         head_size=head_size,
-        kv_dtype="float32",
+        kv_dtype=recipe.kv_dtype,
         prefill_chunk=min(_PREFILL_CHUNK[layout], max_length),
         shares_target_cache=shares_target_cache,
     )

@@ -55,7 +55,8 @@ def check_and_measure(
                 "nothing was written (--force writes the package all the same)"
             )
         finite = not any("not finite" in problem for problem in checked.problems)
-        if options.report != "none" and finite:
+        # Times of this CPU say nothing of the GPU that a TensorRT package is for.
+        if options.report != "none" and finite and not options.is_tensorrt:
             report = _measure(loaded, options, checked, candidates, load_seconds, progress)
             checked.figures["report"] = to_data(report)
             checked.costs.update(seed_costs(report))

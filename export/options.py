@@ -13,7 +13,7 @@ from specdec.export.quantize import find_recipe
 __all__ = ["ExportOptions"]
 
 _TARGET_PRECISIONS = ("fp16", "fp32")
-_BACKENDS = ("onnxruntime",)
+_BACKENDS = ("onnxruntime", "tensorrt", "tensorrt-rtx")
 _MIN_LENGTH = 16
 _REPORTS = ("none", "short", "full")
 
@@ -38,6 +38,11 @@ class ExportOptions:
     """A recipe name of `specdec.export.quantize`, or "int8" or "int4", or "auto": the recipe
     that measures fastest here."""
     backend: str = "onnxruntime"
+    """"onnxruntime", "tensorrt" (built for the GPU of this machine) or "tensorrt-rtx"."""
+    compute_capabilities: tuple[str, ...] = ()
+    """GPUs that a "tensorrt-rtx" engine is built for, such as ("8.6", "8.9")."""
+    timing_cache: Path | None = None
+    """File of measured kernel times that "tensorrt" builds read and extend."""
     max_length: int | None = None
     """KV cache capacity in tokens; None for the smaller of the models' contexts and 4096."""
     force: bool = False
@@ -63,8 +68,9 @@ class ExportOptions:
         if self.backend not in _BACKENDS:
             raise ExportOptionError(
                 f"backend {self.backend!r} cannot be exported by this release; "
-                f"allowed is {', '.join(_BACKENDS)}"
+                f"allowed are {', '.join(_BACKENDS)}"
             )
+        self._check_build_options()
         if self.max_length is not None and self.max_length < _MIN_LENGTH:
             raise ExportOptionError(
                 f"max_length is {self.max_length}; allowed is at least {_MIN_LENGTH}"
@@ -75,9 +81,40 @@ class ExportOptions:
             raise ExportOptionError(
                 f"target is {self.target!r}; allowed is a hub id, a folder, a .gguf file or demo"
             )
-        if self.draft_precision != "auto":
-            find_recipe(self.draft_precision)
+        find_recipe(self.target_precision, self.backend)
+        if self.draft_precision != "auto" or self.is_tensorrt:
+            find_recipe(self.draft_precision, self.backend)
         self._check_report()
+
+    @property
+    def is_tensorrt(self) -> bool:
+        """Whether the engines are built by TensorRT."""
+        return self.backend != "onnxruntime"
+
+    def _check_build_options(self) -> None:
+        given = {"compute_capabilities": self.compute_capabilities}
+        given["timing_cache"] = (str(self.timing_cache),) if self.timing_cache else ()
+        for name, value in given.items():
+            if value and not self.is_tensorrt:
+                raise ExportOptionError(
+                    f"{name} is {', '.join(value)} and backend is 'onnxruntime'; it belongs to "
+                    "the TensorRT backends: leave it out, or choose one"
+                )
+        if self.backend == "tensorrt" and self.compute_capabilities:
+            raise ExportOptionError(
+                f"compute_capabilities is {', '.join(self.compute_capabilities)}; tensorrt builds "
+                "for the GPU of this machine: leave it out, or use tensorrt-rtx"
+            )
+        if self.backend == "tensorrt-rtx" and self.timing_cache:
+            raise ExportOptionError(
+                f"timing_cache is {self.timing_cache}; tensorrt-rtx measures no kernels while it "
+                "builds: leave it out"
+            )
+        if self.backend == "tensorrt-rtx" and not self.compute_capabilities:
+            raise ExportOptionError(
+                "tensorrt-rtx builds for GPUs elsewhere: name their compute capabilities, such as "
+                "8.6 or 8.9 (--compute-capability)"
+            )
 
     def _check_report(self) -> None:
         if self.report not in _REPORTS:
@@ -85,6 +122,11 @@ class ExportOptions:
         required = self.require_speedup
         if required is None:
             return
+        if self.is_tensorrt:
+            raise ExportOptionError(
+                f"require_speedup is {required:g} and backend is {self.backend!r}, whose engines "
+                "are not run by the export; leave it out"
+            )
         if not (math.isfinite(required) and required > 0.0):
             raise ExportOptionError(f"require_speedup is {required}; allowed is a number above 0")
         if self.report == "none" or self.draft == "none":

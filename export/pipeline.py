@@ -24,6 +24,7 @@ from specdec.export.reference import Reference, score_golden, score_reference
 from specdec.export.report import ExportReport
 from specdec.export.sources import ModelSource, load_model
 from specdec.export.staging import staged
+from specdec.export.tensorrt_package import build_engines
 from specdec.export.tokenizers import write_tokenizer
 from specdec.export.weights_read import weights_read
 from specdec.runtime.report.contents import Candidate
@@ -93,6 +94,8 @@ def export_package(options: ExportOptions, progress: Progress | None = None) -> 
             "notes": built.notes,
         }
         manifest = Manifest(**{**vars(manifest), "checks": checks, "costs": report.costs})
+        if options.is_tensorrt:
+            manifest = build_engines(directory, manifest, options, progress)
         write_manifest(directory, manifest)
         read_package(directory, verify_checksums=False)
         size = sum(entry.size for entry in manifest.files.values())
@@ -105,10 +108,10 @@ def _build(plan: Plan, directory: Path, progress: Progress) -> _Engines:
     for note in plan.notes:
         progress.note(note)
     options = plan.options
-    target_recipe = find_recipe(options.target_precision)
+    target_recipe = find_recipe(options.target_precision, options.backend)
     # Of "auto", what stands in the entry until the choice is made.
     automatic = options.draft_precision == "auto"
-    draft_recipe = find_recipe("int8" if automatic else options.draft_precision)
+    draft_recipe = find_recipe("int8" if automatic else options.draft_precision, options.backend)
     with progress.step(f"read target {plan.target.name}"):
         model = load_model(plan.target)
     layout = _layout(model, plan.max_length, "target", built, progress)
@@ -259,6 +262,7 @@ def _provenance(plan: Plan) -> dict[str, Any]:
         "target_architecture": plan.target_config.model_type,
         "target_precision": plan.options.target_precision,
         "draft_precision": plan.options.draft_precision if plan.draft is not None else None,
+        "backend": plan.options.backend,
         "max_length": plan.max_length,
         "versions": versions,
     }

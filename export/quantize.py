@@ -37,13 +37,15 @@ class Recipe:
     compute: str
     """Precision of the arithmetic on the CPU."""
     method: str
-    """"none", "dynamic", "rtn", "kquant" or "hqq"."""
+    """"none", "dynamic", "rtn", "kquant" or "hqq"; "tensorrt" for a graph of standard operators."""
     bits: int = 32
     head_bits: int = 32
     block_size: int = 32
     """Weights along the input that share a scale; more are faster, fewer more exact."""
     mixed: bool = False
     """Matrices with more inputs than outputs (down projections) keep `head_bits`."""
+    kv_dtype: str = "float32"
+    """Element type of the KV cache."""
 
 
 RECIPES = {
@@ -65,20 +67,30 @@ RECIPES = {
 }
 _SHORT = {"int8": "int8-blocks", "int4": "int4-rtn"}
 _CONTRIB = "com.microsoft"
+_TENSORRT = {
+    "fp16": Recipe("fp16", "fp16", "fp16", "tensorrt", 16, 16, kv_dtype="float16"),
+    "int8": Recipe("int8-weights", "int8", "fp16", "tensorrt", 8, 8, kv_dtype="float16"),
+    "int4": Recipe("int4-weights", "int4", "fp16", "tensorrt", 4, 4, 64, kv_dtype="float16"),
+}
 _ACCURACY_INT8 = 4
 """MatMulNBits accuracy level: multiply in 8-bit integers."""
 
 
-def find_recipe(name: str) -> Recipe:
+def find_recipe(name: str, backend: str = "onnxruntime") -> Recipe:
     """The recipe called `name`; "int8" and "int4" are the measured best of their kind.
 
     Raises:
-        ExportOptionError: no such recipe.
+        ExportOptionError: the backend has no such recipe.
     """
-    recipe = RECIPES.get(_SHORT.get(name, name))
+    if backend == "onnxruntime":
+        recipe = RECIPES.get(_SHORT.get(name, name))
+        allowed = [*_SHORT, *RECIPES]
+    else:
+        recipe, allowed = _TENSORRT.get(name), list(_TENSORRT)
     if recipe is None:
-        allowed = ", ".join([*_SHORT, *RECIPES])
-        raise ExportOptionError(f"draft precision {name!r} is not known; allowed are {allowed}")
+        raise ExportOptionError(
+            f"precision {name!r} is not known for {backend}; allowed are {', '.join(allowed)}"
+        )
     return recipe
 
 

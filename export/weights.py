@@ -15,8 +15,18 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-__all__ = ["TRANSPOSED", "add_initializer", "is_token_lookup", "save_graph", "store_fp16"]
+__all__ = [
+    "MAX_LENGTH",
+    "TRANSPOSED",
+    "add_initializer",
+    "cast_rows",
+    "is_token_lookup",
+    "save_graph",
+    "store_fp16",
+]
 
+MAX_LENGTH = "specdec.max_length"
+"""Metadata of a traced graph: capacity of its cache in tokens."""
 TRANSPOSED = ".transposed"
 """Suffix of a weight that is the transpose of the one before the suffix (a tied output head)."""
 
@@ -92,7 +102,7 @@ def _replace(model: ir.Model, value: ir.Value, stored: ir.Value) -> None:
     name = value.name
     if all(use.node.op_type == "Gather" and use.idx == 0 for use in uses):
         for use in uses:
-            _cast_rows(model, use.node, stored)
+            cast_rows(model, use.node, stored)
     else:
         cast = ir.node("Cast", [stored], {"to": ir.DataType.FLOAT})
         maker = stored.producer()
@@ -104,7 +114,8 @@ def _replace(model: ir.Model, value: ir.Value, stored: ir.Value) -> None:
     del model.graph.initializers[name]
 
 
-def _cast_rows(model: ir.Model, gather: ir.Node, table: ir.Value) -> None:
+def cast_rows(model: ir.Model, gather: ir.Node, table: ir.Value) -> None:
+    """Let `gather` pick rows of the FP16 `table` and cast those, instead of its own table."""
     output = gather.outputs[0]
     picked = ir.node("Gather", [table, gather.inputs[1]], dict(gather.attributes))
     cast = ir.node("Cast", [picked.outputs[0]], {"to": ir.DataType.FLOAT})

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.demo_package import DemoExport, export_demo
 
-_DEMO_FIXTURES = {"demo_export", "demo_package"}
+_DEMO_FIXTURES = {"demo_export", "demo_graph", "demo_package"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -21,7 +21,7 @@ SELF = ["--target", "demo", "--draft", "self", "--out", "package"]
         ([], "Missing option '--target'"),
         (["--target", "demo", "--out", "x"], "Missing option '--draft'"),
         ([*SELF, "--draft-precision", "int3"], "'int3' is not one of"),
-        ([*SELF, "--backend", "tensorrt"], "'tensorrt' is not"),
+        ([*SELF, "--backend", "openvino"], "'openvino' is not"),
         ([*SELF, "extra"], "unexpected extra argument"),
     ],
 )

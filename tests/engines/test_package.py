@@ -183,15 +183,15 @@ def test_no_target(root: Path) -> None:
 def test_a_backend_of_another_release(root: Path, engine: str) -> None:
     def edit(tree: dict[str, Any]) -> None:
         tree["engines"]["draft"]["shares_target_cache"] = False
-        tree["engines"][engine]["backend"] = "tensorrt"
+        tree["engines"][engine]["backend"] = "another"
 
     edit_manifest(root, edit)
     read_package(root)
     with pytest.raises(EngineError) as caught:
         load_package(root)
     message = assert_one_line(caught.value)
-    assert f"engines.{engine}.backend is 'tensorrt'" in message
-    assert 'this release runs "onnxruntime"' in message
+    assert f"engines.{engine}.backend is 'another'" in message
+    assert "this release runs onnxruntime, tensorrt, tensorrt-rtx" in message
 
 
 @pytest.mark.parametrize("options", [{"device": "tpu"}, {"draft_device": "tpu"}])

@@ -1,0 +1,183 @@
+"""Give the matrices of a standard graph their TensorRT precision, strongly typed.
+
+TensorRT computes exactly in the types that the graph states. So every multiplication by a weight
+becomes an island of FP16 arithmetic,
+
+    y = Cast(MatMul(Cast(x, FP16), W), FP32),
+
+and what runs between the islands (norms, the residual stream, rotary angles, the logits) stays
+FP32, where a large model's residuals would leave FP16's range. Those parts handle a few rows of
+activations; the weights, which bound the speed of decoding, are read in
+
+    fp16   W
+    int8   W = DequantizeLinear(int8 [in, out], FP16 scale [out])              per output
+    int4   W = DequantizeLinear(int4 [in, out], FP16 scale [in / block, out])  per block
+
+rounded to nearest, symmetric: W is about q * s with s = max |W| / 127, or for 4 bits
+s = -m / 8 with m the weight of largest magnitude, which so is exact.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+from onnx_ir.passes import common
+
+from specdec.export.graph_builder import GraphBuilder
+from specdec.export.quantize import Recipe
+from specdec.export.weights import add_initializer, cast_rows, is_token_lookup
+
+__all__ = [
+    "dequantized",
+    "lower_precision",
+    "quantized_blocks",
+    "quantized_columns",
+]
+
+_HALF = ir.DataType.FLOAT16
+_FP16_MAX = 65504.0
+_INT8_MAX = 127
+
+
+def lower_precision(model: ir.Model, recipe: Recipe) -> list[str]:
+    """Rewrite the weights of `model` in place.
+
+    Args:
+        model: a graph that `standardise_attention` has been over.
+        recipe: one whose method is "tensorrt".
+
+    Returns:
+        Names of weights that stay float32 because a value is outside FP16's range.
+    """
+    kept: list[str] = []
+    for node in list(model.graph):
+        if node.op_type == "MatMul" and _is_weight(node.inputs[1]):
+            _make_island(model, node, recipe, kept)
+        elif is_token_lookup(node):
+            table = node.inputs[0]
+            cast_rows(model, node, _half(model, table))
+            _drop_unused(model, table)
+    common.CommonSubexpressionEliminationPass()(model)
+    common.RemoveUnusedNodesPass()(model)
+    return kept
+
+
+def _is_weight(value: ir.Value | None) -> bool:
+    return value is not None and value.is_initializer() and len(value.const_value.shape) >= 2
+
+
+def _make_island(model: ir.Model, node: ir.Node, recipe: Recipe, kept: list[str]) -> None:
+    rows, weight = node.inputs
+    array = weight.const_value.numpy()
+    if np.abs(array).max() > _FP16_MAX:
+        kept.append(weight.name)
+        return
+    make = GraphBuilder(model, before=node)
+    if recipe.bits < 16 and array.ndim == 2:
+        matrix = _quantized(model, make, weight, array, recipe)
+    else:
+        matrix = _half(model, weight)
+    product = make.op("MatMul", make.cast(rows, _HALF), matrix)
+    result = make.cast(product, ir.DataType.FLOAT)
+    old = node.outputs[0]
+    result.shape = old.shape
+    ir.convenience.replace_all_uses_with(old, result, replace_graph_outputs=True)
+    result.name = old.name
+    model.graph.remove(node, safe=True)
+    _drop_unused(model, weight)
+
+
+def _quantized(
+    model: ir.Model,
+    make: GraphBuilder,
+    weight: ir.Value,
+    array: NDArray[np.float32],
+    recipe: Recipe,
+) -> ir.Value:
+    """A `DequantizeLinear` of the weight; of 8 bits where the blocks do not fill the matrix."""
+    name = f"{weight.name}.int{recipe.bits}"
+    if recipe.bits == 4 and array.shape[0] % recipe.block_size == 0:
+        levels, scales = quantized_blocks(array, recipe.block_size)
+        stored = add_initializer(model, name, levels.astype(ml_dtypes.int4))
+        attributes = {"axis": 0, "block_size": recipe.block_size}
+    else:
+        levels, scales = quantized_columns(array)
+        stored = add_initializer(model, name, levels)
+        attributes = {"axis": 1}
+    factors = add_initializer(model, f"{name}.scale", scales)
+    return make.op("DequantizeLinear", stored, factors, **attributes)
+
+
+def quantized_columns(array: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float16]]:
+    """8 bits with one scale an output.
+
+    Args:
+        array: float32 [in, out].
+
+    Returns:
+        int8 [in, out] in -127 .. 127, and float16 scales [out].
+    """
+    scales = _nonzero(np.abs(array).max(axis=0) / _INT8_MAX)
+    levels = np.rint(array / scales.astype(np.float32)).clip(-_INT8_MAX, _INT8_MAX)
+    return levels.astype(np.int8), scales
+
+
+def quantized_blocks(
+    array: NDArray[np.float32], block_size: int
+) -> tuple[NDArray[np.int8], NDArray[np.float16]]:
+    """4 bits with one scale for every `block_size` inputs of an output.
+
+    Args:
+        array: float32 [in, out]; `in` is a multiple of `block_size`.
+        block_size: weights that share a scale.
+
+    Returns:
+        int8 [in, out] in -8 .. 7, and float16 scales [in / block_size, out].
+    """
+    blocks = array.reshape(-1, block_size, array.shape[1])
+    largest = np.take_along_axis(blocks, np.abs(blocks).argmax(axis=1)[:, None], axis=1)[:, 0]
+    scales = _nonzero(largest / -8)
+    levels = np.rint(blocks / scales.astype(np.float32)[:, None]).clip(-8, 7)
+    return levels.astype(np.int8).reshape(array.shape), scales
+
+
+def dequantized(levels: NDArray[np.int8], scales: NDArray[np.float16]) -> NDArray[np.float32]:
+    """What `DequantizeLinear` makes of a result of the two functions above, in float32."""
+    factors = scales.astype(np.float32).reshape(-1, levels.shape[1])
+    repeats = levels.shape[0] // factors.shape[0]
+    return levels.astype(np.float32) * np.repeat(factors, repeats, axis=0)
+
+
+def _nonzero(scales: NDArray[Any]) -> NDArray[np.float16]:
+    """FP16 scales; one that would round to zero becomes the smallest FP16."""
+    half = scales.astype(np.float16)
+    return np.where(half == 0, np.float16(2**-24), half)
+
+
+def _half(model: ir.Model, weight: ir.Value) -> ir.Value:
+    """The weight in FP16, converted when the graph is saved."""
+    name = f"{weight.name}.fp16"
+    known = model.graph.initializers.get(name)
+    if known is not None:
+        return known
+    source = weight.const_value
+    lazy = ir.LazyTensor(
+        functools.partial(_converted, source), dtype=_HALF, shape=source.shape, name=name
+    )
+    value = ir.Value(name=name, shape=lazy.shape, type=ir.TensorType(_HALF), const_value=lazy)
+    model.graph.register_initializer(value)
+    return value
+
+
+def _converted(source: ir.TensorProtocol) -> ir.Tensor:
+    return ir.tensor(source.numpy().astype(np.float16))
+
+
+def _drop_unused(model: ir.Model, weight: ir.Value) -> None:
+    if not weight.uses():
+        model.graph.initializers.pop(weight.name, None)
