@@ -44,7 +44,7 @@ def main() -> None:
     metavar="SRC|self|none",
     required=True,
     help="A smaller model with the same tokenizer; 'self' is the target, quantized; 'none' is no "
-    "draft model (then plain decoding, or n-grams of the text with --drafter ngram).",
+    "draft model (then a look-up in the text so far drafts).",
 )
 @click.option(
     "--out",
