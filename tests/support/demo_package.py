@@ -16,7 +16,7 @@ __all__ = ["DemoExport", "export_demo"]
 
 # VmHWM is the peak of this process image alone; ru_maxrss would inherit the parent's.
 _PROGRAM = """
-import json, sys, optimum.exporters.onnx.convert, onnxruntime, specdec.runtime
+import json, sys, optimum.exporters.onnx.convert, onnxruntime, specdec.export.pipeline
 from pathlib import Path
 from specdec.export import ExportOptions, export_package
 
