@@ -181,7 +181,7 @@ class Prediction:
     speedup: dict[int, float]
     """By number of drafted tokens, for long texts."""
     best: int
-    """The K with the largest speed-up."""
+    """The smallest K within 1 % of the largest speed-up."""
     acceptance_rate: float
     break_even: float | None
     """Acceptance per token at which the best K only equals plain decoding; null is never."""

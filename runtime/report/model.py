@@ -19,6 +19,7 @@ from dataclasses import dataclass
 __all__ = ["SpeedModel", "acceptance_rates", "break_even_acceptance", "expected_tokens"]
 
 _PRIOR_WEIGHT = 2.0
+_PLATEAU = 0.01
 
 
 def acceptance_rates(by_position: Sequence[tuple[int, int]], length: int) -> list[float]:
@@ -82,8 +83,13 @@ class SpeedModel:
         return seconds[length]
 
     def best(self, rates: Sequence[float]) -> int:
-        """The K >= 1 with the largest speed-up."""
-        return max(range(1, self.largest + 1), key=lambda k: self.speedup(rates, k))
+        """The smallest K >= 1 within 1 % of the largest speed-up.
+
+        Speed-ups are flat around their largest; a smaller K depends on fewer measured figures.
+        """
+        speedups = [self.speedup(rates, k) for k in range(1, self.largest + 1)]
+        enough = (1.0 - _PLATEAU) * max(speedups)
+        return 1 + next(i for i, speedup in enumerate(speedups) if speedup >= enough)
 
 
 def break_even_acceptance(model: SpeedModel, num_draft_tokens: int) -> float | None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from time import perf_counter, process_time
 
+import numpy as np
 import pytest
 
 from specdec.engines import load_package, read_package, write_manifest
@@ -14,8 +17,11 @@ from specdec.engines.errors import PackageError
 from specdec.runtime.report import Report, measure_package, to_data
 from specdec.runtime.report.golden import REFERENCE_NAME, golden_text, read_golden
 from specdec.runtime.report.laws import score_text
+from specdec.runtime.report.machine import usable_cores
 from specdec.runtime.report.prompt_set import load_prompts, load_texts
 from tests.report.conftest import renew_manifest
+
+_QUIET = 0.85
 
 
 def test_our_prompts_cover_what_they_should() -> None:
@@ -171,16 +177,41 @@ def test_malformed_reference_texts_are_refused(copied: Path, change: object, rea
         read_golden(package)
 
 
+def share_of_the_machine() -> float:
+    """CPU time that as many busy threads as cores get, over what an idle machine gives them."""
+    cores = usable_cores()
+    matrix = np.ones((300, 300))
+
+    def work(_: int) -> None:
+        end = perf_counter() + 0.3
+        while perf_counter() < end:
+            np.dot(matrix, matrix)
+
+    started, used = perf_counter(), process_time()
+    with ThreadPoolExecutor(cores) as pool:
+        list(pool.map(work, range(cores)))
+    return (process_time() - used) / (perf_counter() - started) / cores
+
+
 def test_the_speed_of_the_demo_pair_is_as_predicted(demo_package: Path) -> None:
-    """Within 10 % on a quiet machine (docs/performance.md); here within 25 % in two tries."""
+    """Within 25 % in two tries; docs/performance.md has the figure of a quiet machine, 10 %.
+
+    A machine that others use gives no speeds to compare: then nothing is asserted.
+    """
     errors = []
     for _ in range(2):
+        before = share_of_the_machine()
+        if before < _QUIET:
+            continue
         with load_package(demo_package, verify_checksums=False) as package:
             report = measure_package(package)
         assert report.verdict.decision != "unsafe"
         overall = next(m for m in report.measured if m.category == "all")
         assert overall.predicted is not None
-        errors.append(abs(overall.predicted / overall.speedup - 1.0))
-        if errors[-1] <= 0.25:
-            break
+        if share_of_the_machine() >= _QUIET:
+            errors.append(abs(overall.predicted / overall.speedup - 1.0))
+            if errors[-1] <= 0.25:
+                return
+    if not errors:
+        pytest.skip("other programs use the machine: no speed can be compared")
     assert min(errors) <= 0.25, errors

@@ -41,6 +41,11 @@ def test_speedup_and_best() -> None:
     assert model.speedup([1.0] * 8, 4) == pytest.approx(5 / 2.4)
     assert model.best([1.0] * 8) == 8
     assert model.best([0.0] * 8) == 1
+    flat = SpeedModel((1.0, 1.0, 1.5, 2.01, 2.5), 0.4)
+    assert [flat.speedup([1.0] * 4, k) for k in (1, 2, 3, 4)] == pytest.approx(
+        [2, 2, 1.99, 2], abs=0.01
+    )
+    assert flat.best([1.0] * 4) == 1
     assert model.speedup([0.0] * 8, 1) == pytest.approx(1 / 1.35)
 
 
