@@ -4,7 +4,7 @@ The reference is the GGUF's FP32 model with its matrices rounded to FP16, as the
 them. A text is greedy when every token is the argmax of the reference after all tokens before
 it, so one torch pass judges a whole text. A token may be another where the reference's two best
 logits are nearer than the noise between the two systems, measured on the same texts; such places
-are counted and reported (junit property `near_ties`).
+are counted and reported (junit property `demo_near_ties`).
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def test_greedy_text_is_that_of_the_original_model(
     reference: Any,
     target: Engine,
     texts: list[tuple[list[int], list[int]]],
-    record_property: Any,
+    record_testsuite_property: Any,
 ) -> None:
     assert len(texts) >= 20
     noise, margins = 0.0, []
@@ -121,9 +121,9 @@ def test_greedy_text_is_that_of_the_original_model(
         noise = max(noise, float(np.abs(engine_logits(target, prompt, text) - expected).max()))
         chosen = expected[np.arange(NEW_TOKENS), text]
         margins += [float(m) for m in expected.max(axis=1) - chosen if m > 0.0]
-    record_property("largest_logit_difference", noise)
-    record_property("near_ties", len(margins))
-    assert noise < 5e-3, "the weights are not those of the package"
+    record_testsuite_property("demo_largest_logit_difference", noise)
+    record_testsuite_property("demo_near_ties", len(margins))
+    assert noise < 2e-3, "the weights are not those of the package"
     assert all(margin < noise for margin in margins), (noise, margins)
     assert len(margins) <= MAX_NEAR_TIES
 
