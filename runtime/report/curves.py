@@ -22,7 +22,7 @@ __all__ = ["CurvePlan", "costs_at", "measure_curves", "plan_curves"]
 
 _WIDTHS = tuple(range(1, 18))
 _FEW_WIDTHS = (1, 2, 3, 4, 5, 7, 9, 13, 17)
-_CONTEXTS = {"short": (64, 512), "full": (64, 256, 1024, 3072)}
+_CONTEXTS = {"short": (64, 256), "full": (64, 256, 1024, 3072)}
 _REPEATS = {"short": 3, "full": 9}
 _SLOW_SECONDS = 0.12
 

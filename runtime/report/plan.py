@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from specdec.runtime.decoder import SpeculativeDecoder
 from specdec.runtime.report.contents import Level
 from specdec.runtime.report.prompt_set import (
+    Passage,
     load_prompts,
     load_texts,
     one_per_category,
@@ -26,7 +27,7 @@ class GenerationPlan:
 
     prompts: tuple[BenchPrompt, ...]
     sampled_prompts: int
-    """The first so many are also timed with sampling."""
+    """The first so many are also played with sampling."""
     new_tokens: int
     repeats: int
     texts: tuple[tuple[int, ...], ...]
@@ -39,14 +40,15 @@ def plan_generation(
 
     Args:
         decoder: of the package.
-        level: "short" takes about 25 s with a plain step of 25 ms, "full" some minutes.
+        level: "short" takes about half a minute with a plain step of 25 ms, "full" some minutes.
         step_seconds: rough time of a plain step.
     """
     slow = step_seconds > _SLOW_SECONDS
-    passages = load_prompts()
+    passages, texts = load_prompts(), load_texts()
     if level == "short":
         passages = one_per_category(passages)[: 3 if slow else None]
-    new_tokens = min((24 if slow else 32) if level == "short" else 96, decoder.max_length // 2)
+        texts = one_per_category(texts)
+    new_tokens = min((24 if slow else 28) if level == "short" else 96, decoder.max_length // 2)
     return GenerationPlan(
         prompts=encode_prompts(
             decoder, [(p.category, p.text) for p in passages], decoder.max_length - new_tokens
@@ -54,7 +56,7 @@ def plan_generation(
         sampled_prompts=2 if level == "short" else len(passages),
         new_tokens=new_tokens,
         repeats=1 if level == "short" else 2,
-        texts=encode_texts(decoder, 32 if level == "short" else 128),
+        texts=encode_texts(decoder, texts, 32 if level == "short" else 128),
     )
 
 
@@ -68,7 +70,9 @@ def encode_prompts(
     )
 
 
-def encode_texts(decoder: SpeculativeDecoder, limit: int) -> tuple[tuple[int, ...], ...]:
-    """Encode our texts, the first `limit` tokens of each, as far as the context goes."""
+def encode_texts(
+    decoder: SpeculativeDecoder, texts: Sequence[Passage], limit: int
+) -> tuple[tuple[int, ...], ...]:
+    """Encode texts, the first `limit` tokens of each, as far as the context goes."""
     limit = min(limit, decoder.max_length)
-    return tuple(tuple(decoder.encode(text.text)[:limit]) for text in load_texts())
+    return tuple(tuple(decoder.encode(text.text)[:limit]) for text in texts)

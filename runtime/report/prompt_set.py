@@ -43,7 +43,7 @@ def one_per_category(prompts: tuple[Passage, ...]) -> tuple[Passage, ...]:
     """The first prompt of each category, languages in turn where there is a choice."""
     chosen: dict[str, Passage] = {}
     for category in dict.fromkeys(prompt.category for prompt in prompts):
-        wanted = "zh" if len(chosen) % 3 == 2 else "en"
+        wanted = "zh" if len(chosen) % 3 == 0 else "en"
         own = [prompt for prompt in prompts if prompt.category == category]
         chosen[category] = next((p for p in own if p.language == wanted), own[0])
     return tuple(chosen.values())

@@ -156,10 +156,10 @@ def _play(
     def variant(name: str, num_draft_tokens: int | Literal["auto"]) -> Variant:
         return Variant(name, decoder, _params(plan, temperature, num_draft_tokens))
 
-    probes = play_interleaved(plan.prompts, [variant("probe", _PROBE)])
-    acceptance = count_acceptance(probes, temperature)
     prompts = plan.prompts if temperature == 0.0 else plan.prompts[: plan.sampled_prompts]
-    warm = play_interleaved(prompts[:2], [variant(_PLAIN, 0)])
+    probes = play_interleaved(prompts, [variant("probe", _PROBE)])
+    acceptance = count_acceptance(probes, temperature)
+    warm = play_interleaved(prompts[:1], [variant(_PLAIN, 0)])
     model = None
     if package.draft is not None:
         model = speed_model(curves, probes, host_costs(warm, probes))

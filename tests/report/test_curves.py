@@ -12,7 +12,7 @@ from tests.support.table_engine import TableEngine, random_table
 def test_the_plan_covers_17_rows_and_fits_the_context() -> None:
     plan = plan_curves("short", 4096, 0.02)
     assert plan.widths == tuple(range(1, 18))
-    assert plan.contexts == (64, 512)
+    assert plan.contexts == (64, 256)
     assert plan_curves("full", 2048, 0.02).contexts == (64, 256, 1024)
     slow = plan_curves("short", 4096, 1.0)
     assert slow.contexts == (64,)
