@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specdec.runtime.report.contents import Agreement, Report
-from specdec.runtime.report.words import mode_words, size_words
+from specdec.runtime.report.words import size_words
 
 __all__ = ["Table", "report_tables"]
 
@@ -38,7 +38,7 @@ def _speeds(report: Report) -> Table:
     rows = [
         (
             row.category,
-            mode_words(row.temperature),
+            "greedy" if row.temperature == 0.0 else f"T {row.temperature:g}",
             row.num_draft_tokens,
             f"{row.plain_tokens_per_second:.1f}",
             f"{row.tokens_per_second:.1f}",
@@ -52,8 +52,8 @@ def _speeds(report: Report) -> Table:
         "Speed",
         ("prompts", "mode", "K", "plain", "drafted", "speed-up", "95 %", "predicted"),
         tuple(rows),
-        "Tokens per second without and with the draft, paired and interleaved; the prediction is "
-        "for texts of the same length.",
+        "Tokens per second without and with the draft, paired and interleaved; T: sampled at this "
+        "temperature. The prediction is for texts of the same length.",
     )
 
 
@@ -100,7 +100,7 @@ def _costs(report: Report) -> Table:
 def _agreements(report: Report) -> Table:
     quality = report.quality
     named: list[tuple[str, Agreement | None]] = [
-        ("target to original weights", quality.target_vs_original),
+        ("target to original", quality.target_vs_original),
         ("draft to target", quality.draft_vs_target),
         ("draft alone to target", quality.draft_alone_vs_target),
     ]
