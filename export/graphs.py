@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from specdec.engines.manifest import EngineEntry
 from specdec.engines.ort_session import one_line
+from specdec.export.cuda_graph import write_cuda_graph
 from specdec.export.errors import UnsupportedModelError
 from specdec.export.in_place import kv_geometry
 from specdec.export.layouts import export_config
@@ -69,6 +70,8 @@ def write_engine(plain: Path, out: Path, recipe: Recipe) -> list[str]:
     """
     if recipe.method == "tensorrt":
         return write_standard_graph(plain, out, recipe)
+    if recipe.compute == "fp16":
+        return write_cuda_graph(plain, out, recipe)
     if recipe.method != "none":
         quantize(plain, out, recipe)
         return []

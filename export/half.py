@@ -48,8 +48,8 @@ def compute_in_half(model: ir.Model, node: ir.Node) -> None:
 
 
 def _cast_back(model: ir.Model, node: ir.Node, output: ir.Value) -> None:
-    """Let all that read `output` read a float32 copy of its name."""
-    uses = list(output.uses())
+    """Let all that read `output`, but not its shape alone, read a float32 copy of its name."""
+    uses = [use for use in output.uses() if use.node.op_type != "Shape"]
     cast = ir.node("Cast", [output], {"to": _FP32})
     model.graph.insert_after(node, cast)
     wide = cast.outputs[0]

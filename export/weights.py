@@ -16,6 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 __all__ = [
+    "CONTRIB",
     "MAX_LENGTH",
     "TRANSPOSED",
     "add_initializer",
@@ -25,6 +26,8 @@ __all__ = [
     "store_fp16",
 ]
 
+CONTRIB = "com.microsoft"
+"""Domain of ONNX Runtime's own operators."""
 MAX_LENGTH = "specdec.max_length"
 """Metadata of a traced graph: capacity of its cache in tokens."""
 TRANSPOSED = ".transposed"
