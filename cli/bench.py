@@ -221,6 +221,7 @@ def _sources(packages: Sequence[Path], options: dict[str, Any]) -> Iterator[Sequ
                 draft=options["simulate_draft"],
                 draft_precision=options["draft_precision"],
                 max_length=longest + options["max_new_tokens"] + 32,
+                device=options["device"].partition(":")[0],
             )
             write_simulated_package(pair, directory, for_console(error_console()))
         yield [directory]
