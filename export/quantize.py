@@ -26,6 +26,7 @@ from specdec.export.weights import CONTRIB, add_initializer, is_token_lookup, sa
 
 __all__ = ["CUDA_RECIPES", "RECIPES", "Recipe", "find_recipe", "quantize", "quantized_graph"]
 
+_ROWS_AT_ONCE = 8192
 _INT8_PRODUCTS = 4
 """MatMulNBits accuracy level: multiply in 8-bit integers."""
 
@@ -264,9 +265,7 @@ def _quantize_embedding(model: ir.Model) -> None:
         if not is_token_lookup(node) or len(node.inputs[0].uses()) != 1:
             continue
         table = node.inputs[0]
-        weights = table.const_value.numpy()
-        scales = np.abs(weights).max(axis=1, keepdims=True).astype(np.float32) / 127.0
-        rows = np.rint(weights / np.where(scales == 0, 1, scales)).astype(np.int8)
+        rows, scales = _quantized_rows(table.const_value.numpy())
         name = table.name
         quantized = add_initializer(model, f"{name}_int8", rows)
         scale = add_initializer(model, f"{name}_scale", scales)
@@ -281,6 +280,17 @@ def _quantize_embedding(model: ir.Model) -> None:
         ir.convenience.replace_all_uses_with(output, product.outputs[0])
         model.graph.remove(node, safe=True)
         del model.graph.initializers[name]
+
+
+def _quantized_rows(table: Any) -> tuple[Any, Any]:
+    """int8 rows and float32 scales [rows, 1] of a float32 table, a part of it in memory at once."""
+    rows = np.empty(table.shape, np.int8)
+    scales = np.empty((len(table), 1), np.float32)
+    for start in range(0, len(table), _ROWS_AT_ONCE):
+        part = slice(start, start + _ROWS_AT_ONCE)
+        scales[part] = np.abs(table[part]).max(axis=1, keepdims=True) / 127.0
+        rows[part] = np.rint(table[part] / np.where(scales[part] == 0, 1, scales[part]))
+    return rows, scales
 
 
 @contextmanager
