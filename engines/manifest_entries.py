@@ -111,6 +111,12 @@ class EngineEntry:
                 f"a divisor of num_attention_heads {self.num_attention_heads}",
             )
 
+    @property
+    def kv_cache_bytes(self) -> int:
+        """Size of the KV cache."""
+        elements = self.num_kv_heads * self.max_length * self.head_size
+        return 2 * self.num_layers * elements * (4 if self.kv_dtype == "float32" else 2)
+
 
 @dataclass(frozen=True)
 class TokenizerEntry:
