@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from specdec.engines.devices import Device
 
-__all__ = ["BoundArray", "BoundPass", "input_devices"]
+__all__ = ["HOST", "BoundArray", "BoundPass", "input_devices"]
 
-_HOST = Device("cpu")
+HOST = Device("cpu")
+"""Where arrays are."""
 _HOST_INPUTS = {"total_sequence_length"}
 """What the attention node reads on the CPU whatever its own device is."""
 
@@ -29,15 +30,13 @@ def input_devices(session: Any, device: Device) -> dict[str, Device]:
         device: where it runs.
     """
     names = [node.name for node in session.get_inputs()]
-    if device == _HOST:
-        return dict.fromkeys(names, _HOST)
-    if not hasattr(session, "get_input_memory_infos"):  # ONNX Runtime before 1.23
-        return {name: _HOST if name in _HOST_INPUTS else device for name in names}
-    places = session.get_input_memory_infos()
-    return {
-        name: device if place.name == "Cuda" else _HOST
-        for name, place in zip(names, places, strict=True)
-    }
+    if device == HOST:
+        return dict.fromkeys(names, HOST)
+    places = {name: HOST if name in _HOST_INPUTS else device for name in names}
+    if device.kind == "cuda" and hasattr(session, "get_input_memory_infos"):  # since 1.23
+        for name, place in zip(names, session.get_input_memory_infos(), strict=True):
+            places[name] = device if place.name == "Cuda" else HOST
+    return places
 
 
 class BoundArray:
@@ -54,11 +53,14 @@ class BoundArray:
         from onnxruntime import OrtValue
 
         self.array = array
-        if device == _HOST:
+        if device == HOST:
             self.value = OrtValue.ortvalue_from_numpy(array)  # shares the memory of the array
             self.copied = 0
         else:
-            self.value = OrtValue.ortvalue_from_numpy(array, device.kind, device.index)
+            self.value = OrtValue.ortvalue_from_shape_and_type(
+                array.shape, array.dtype, device.kind, device.index
+            )
+            self.value.update_inplace(array)
             self.copied = array.nbytes
 
     def send(self) -> int:
@@ -107,7 +109,7 @@ class BoundPass:
         """
         self._session, self._run_options = session, run_options
         self._fixed_total = fixed_total
-        arrays = {
+        arrays: dict[str, NDArray[Any]] = {
             "input_ids": np.zeros((1, rows), np.int64),
             "position_ids": np.zeros((1, rows), np.int64),
             "seqlens_k": np.zeros(1, np.int32),
@@ -153,7 +155,7 @@ class BoundPass:
     def _logits(self, shape: tuple[int, int, int], device: Device) -> Any:
         from onnxruntime import OrtValue
 
-        if device == _HOST:
+        if device == HOST:
             self.logits_array = np.zeros(shape, np.float32)
             return OrtValue.ortvalue_from_numpy(self.logits_array)
         return OrtValue.ortvalue_from_shape_and_type(shape, np.float32, device.kind, device.index)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from specdec.engines.devices import Device
 from specdec.engines.engine import EngineInfo, check_forward
 from specdec.engines.errors import EngineError
-from specdec.engines.ort_binding import BoundPass, input_devices
+from specdec.engines.ort_binding import HOST, BoundPass, input_devices
 from specdec.engines.ort_head import LogitsHead
 from specdec.engines.ort_interface import PAST, PRESENT
 from specdec.engines.ort_options import DEFAULT_ORT_OPTIONS, OrtOptions
@@ -110,7 +110,7 @@ class OrtEngine:
         """See `ReducingEngine.reduces`: on the CPU only sums over whole rows are worth it."""
         if reduction.count > self._info.vocab_size or self._options.reduce_logits is False:
             return False
-        pays = self._cache.device.kind != "cpu" or reduction.temperature is not None
+        pays = self._cache.device != HOST or reduction.temperature is not None
         return pays or self._options.reduce_logits is True
 
     def forward_reduced(

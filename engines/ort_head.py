@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specdec.engines.devices import Device
-from specdec.engines.ort_binding import BoundPass
+from specdec.engines.ort_binding import HOST, BoundPass
 from specdec.engines.ort_session import create_session
 from specdec.engines.reduction import ReducedRow, Reduction
 
@@ -92,7 +92,7 @@ class LogitsHead:
                 self._calls.pop(next(iter(self._calls)))
             call = self._calls[key] = self._bind(bound, reduction)
         call.session.run_with_iobinding(call.binding)
-        if self._device.kind != "cpu":
+        if self._device != HOST:
             self.bytes_moved += sum(array.nbytes for array in call.outputs.values())
         return call.outputs
 
@@ -137,15 +137,17 @@ def _signature(
     if reduction is None:
         return "full", {}, {"rows": np.zeros(shape, np.float32)}
     rows, count = shape[1], reduction.count
-    if reduction.temperature is None and count == 1:
-        found = {"ids": np.zeros((1, rows), np.int64), "values": np.zeros((1, rows), np.float32)}
-        return "best", {}, {**found, "total": np.zeros((1, rows), np.float32)}
-    found = {
-        "ids": np.zeros((1, rows, count), np.int64),
-        "values": np.zeros((1, rows, count), np.float32),
-    }
     inputs: dict[str, NDArray[Any]] = {"count": np.array([count])}
-    if reduction.temperature is None:
-        return "top", inputs, {**found, "total": np.zeros((1, rows), np.float32)}
-    inputs["inverse_temperature"] = np.array([1.0 / reduction.temperature], np.float32)
-    return "mass", inputs, {**found, "mass": np.zeros((1, rows), np.float64)}
+    wide: tuple[int, ...] = (1, rows, count)
+    kind, check = "top", np.zeros((1, rows), np.float32)
+    if reduction.temperature is not None:
+        kind, check = "mass", np.zeros((1, rows), np.float64)
+        inputs["inverse_temperature"] = np.array([1.0 / reduction.temperature], np.float32)
+    elif count == 1:
+        kind, inputs, wide = "best", {}, (1, rows)
+    outputs: dict[str, NDArray[Any]] = {
+        "ids": np.zeros(wide, np.int64),
+        "values": np.zeros(wide, np.float32),
+        "mass" if kind == "mass" else "total": check,
+    }
+    return kind, inputs, outputs
