@@ -115,6 +115,21 @@ def test_reduced_logits_change_no_token(
         assert moved[beside, True] < moved[beside, False] / 3
 
 
+def test_two_devices(package: Path, decoder: SpeculativeDecoder) -> None:
+    """A draft made to share the target's cache has one of its own on another device."""
+    expected = decoder.generate(PROMPT, LONG).token_ids
+    beside = OtherMemory("cpu")
+    for device, draft_device in ((Device("cpu"), beside), (beside, Device("cpu"))):
+        with load_package(
+            package, device=device, draft_device=draft_device, num_threads=1
+        ) as loaded:
+            assert not loaded.draft_shares_cache
+            pair = SpeculativeDecoder(loaded.target, loaded.draft, drafter="model")
+            result = pair.generate(PROMPT, LONG)
+        assert result.token_ids == expected
+        assert result.stats.acceptance_rate == 1.0
+
+
 def test_turns_of_a_session_equal_fresh_runs(decoder: SpeculativeDecoder) -> None:
     """Row 6 of docs/defects.md: what a turn leaves in the cache is what a fresh run puts there."""
     params = SamplingParams(max_new_tokens=30, num_draft_tokens=3)
