@@ -43,7 +43,7 @@ def gpu_options(function: _Function) -> _Function:
 
 
 def ort_options(options: dict[str, Any]) -> OrtOptions:
-    """What `gpu_options` was given."""
+    """What `gpu_options` and, where a command has it, `--load-cache` were given."""
     from specdec.engines.ort_options import OrtOptions
 
     limit = options["gpu_memory"]
@@ -51,6 +51,7 @@ def ort_options(options: dict[str, Any]) -> OrtOptions:
         cuda_graphs=options["cuda_graphs"],
         gpu_memory_limit=None if limit is None else max(int(limit * 1e9), 1),
         allow_cpu_fallback=options["allow_cpu_fallback"],
+        load_cache=options.get("load_cache"),
     )
 
 
@@ -65,6 +66,12 @@ def load_options(function: _Function) -> _Function:
             "--no-checksums", is_flag=True, help="Load without hashing the package's files."
         ),
         click.option("--threads", type=click.IntRange(min=1), help="CPU threads."),
+        click.option(
+            "--load-cache",
+            metavar="DIR",
+            type=click.Path(file_okay=False, path_type=Path),
+            help="Keep the graphs as optimized for this CPU here; later loads map them.",
+        ),
         click.option("--draft-device", metavar="cpu|cuda:N", help="Of the draft. [the target's]"),
         click.option("--device", metavar="cpu|cuda:N", default="cpu", help="Of the target. [cpu]"),
         click.option("--drafter", type=click.Choice(DRAFTERS), default="auto", show_default=True),

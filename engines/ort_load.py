@@ -30,6 +30,7 @@ def load_ort_engine(
     num_threads: int | None = None,
     share_cache_with: Engine | None = None,
     options: OrtOptions = DEFAULT_ORT_OPTIONS,
+    content: str | None = None,
 ) -> Engine:
     """Load one engine of a package.
 
@@ -41,6 +42,7 @@ def load_ort_engine(
         num_threads: CPU threads, None for the default.
         share_cache_with: read and write this engine's KV cache instead of an own one.
         options: how ONNX Runtime runs it.
+        content: identifies the graph and its weights in `options.load_cache`.
 
     Raises:
         EngineError: the graph does not load, is not what the entry says, or cannot run as the
@@ -58,7 +60,12 @@ def load_ort_engine(
             "load without cuda_graphs"
         )
     session = create_session(
-        graph, name=name, device=device, num_threads=num_threads, options=options
+        graph,
+        name=name,
+        device=device,
+        num_threads=num_threads,
+        options=options,
+        content=content,
     )
     info = EngineInfo(
         name=name,

@@ -11,11 +11,13 @@ from __future__ import annotations
 import io
 from collections import Counter
 from contextlib import redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from specdec.engines.devices import Device, require_provider
 from specdec.engines.errors import EngineError
+from specdec.engines.ort_cache import mapped_graph
 from specdec.engines.ort_options import DEFAULT_ORT_OPTIONS, OrtOptions
 
 __all__ = ["check_assignment", "create_session", "one_line", "provider_options"]
@@ -35,6 +37,7 @@ def create_session(
     device: Device,
     num_threads: int | None = None,
     options: OrtOptions = DEFAULT_ORT_OPTIONS,
+    content: str | None = None,
 ) -> Any:
     """Load an ONNX file.
 
@@ -43,7 +46,8 @@ def create_session(
         name: "target" or "draft", for messages.
         device: where to run.
         num_threads: threads of the CPU pool; None lets ONNX Runtime use the physical cores.
-        options: `cuda_graphs`, `gpu_memory_limit` and `allow_cpu_fallback` count here.
+        options: all but `reduce_logits` count here.
+        content: identifies the file and its weights in `options.load_cache`; None does not use it.
 
     Returns:
         An `onnxruntime.InferenceSession`.
@@ -65,13 +69,19 @@ def create_session(
     import onnxruntime
 
     session_options = _session_options(num_threads)
+    path = graph
     if device.kind == "cuda":
         _find_cuda_libraries(onnxruntime)
         session_options.add_session_config_entry(_RECORD_ASSIGNMENT, "1")
         session_options.add_session_config_entry(_WEIGHTS_OUTSIDE_ARENA, "1")
+    elif options.load_cache is not None and content is not None:
+        path = mapped_graph(graph, options.load_cache, content, partial(_save, graph, name), name)
+        session_options.graph_optimization_level = (
+            onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        )
     try:
         session = onnxruntime.InferenceSession(
-            str(graph), session_options, providers=_providers(device, options)
+            str(path), session_options, providers=_providers(device, options)
         )
     except Exception as error:  # the binding raises a dozen unrelated classes
         if options.cuda_graphs and "graph capture" in str(error):
@@ -79,10 +89,7 @@ def create_session(
                 f"the {name} engine cannot be captured as CUDA graphs, since parts of it run on "
                 f"the CPU; load without cuda_graphs ({one_line(error)})"
             ) from error
-        raise EngineError(
-            f"ONNX Runtime {onnxruntime.__version__} cannot load the {name} engine "
-            f"{graph.name}: {one_line(error)}"
-        ) from error
+        raise _cannot_load(path, name, error) from error
     got = session.get_providers()[0]
     if got != device.provider:
         raise EngineError(
@@ -129,6 +136,33 @@ def one_line(error: BaseException, limit: int = 300) -> str:
     """The message of a backend's exception, white space collapsed, at most `limit` long."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
+def _save(graph: Path, name: str, out: Path) -> None:
+    """Write the graph as this ONNX Runtime optimizes it for this CPU, its weights packed."""
+    import onnxruntime
+
+    options = _session_options(None)
+    options.optimized_model_filepath = str(out)
+    for entry, value in (
+        ("optimized_model_external_initializers_file_name", f"{out.name}.data"),
+        ("optimized_model_external_initializers_min_size_in_bytes", "1024"),
+        ("save_external_prepacked_constant_initializers", "1"),
+    ):
+        options.add_session_config_entry(f"session.{entry}", value)
+    try:
+        onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # the binding raises a dozen unrelated classes
+        raise _cannot_load(graph, name, error) from error
+
+
+def _cannot_load(graph: Path, name: str, error: Exception) -> EngineError:
+    import onnxruntime
+
+    return EngineError(
+        f"ONNX Runtime {onnxruntime.__version__} cannot load the {name} engine "
+        f"{graph.name}: {one_line(error)}"
+    )
 
 
 def _session_options(num_threads: int | None) -> Any:

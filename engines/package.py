@@ -154,7 +154,7 @@ def load_engines(
         needs.append(Need("draft", graph, draft_entry, other_device, own_cache=not shares))
     check_gpu_memory(needs)
     target = _load_engine(
-        package.target_graph,
+        package,
         target_entry,
         name="target",
         device=target_device,
@@ -165,7 +165,7 @@ def load_engines(
         return LoadedPackage(package, target, None, False)
     try:
         draft = _load_engine(
-            package.files[draft_entry.graph],
+            package,
             draft_entry,
             name="draft",
             device=other_device,
@@ -190,7 +190,7 @@ def _check_runnable(name: str, entry: EngineEntry, device: Device) -> None:
 
 
 def _load_engine(
-    graph: Path,
+    package: Package,
     entry: EngineEntry,
     *,
     name: str,
@@ -200,6 +200,7 @@ def _load_engine(
     share_cache_with: Engine | None = None,
 ) -> Engine:
     """Build one engine with its backend; `num_threads` concerns engines on the CPU alone."""
+    graph = package.files[entry.graph]
     if entry.backend in _TENSORRT:
         from specdec.engines.tensorrt_load import load_tensorrt_engine
 
@@ -216,4 +217,12 @@ def _load_engine(
         num_threads=num_threads,
         share_cache_with=share_cache_with,
         options=options,
+        content=_content(package, entry),
     )
+
+
+def _content(package: Package, entry: EngineEntry) -> str:
+    """The checksums of all files that make up an engine."""
+    start = f"{Path(entry.graph).parent.as_posix()}/"
+    files = package.manifest.files
+    return " ".join(files[name].sha256 for name in sorted(files) if name.startswith(start))

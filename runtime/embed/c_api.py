@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ __all__ = ["attach", "report"]
 _INTERNAL = 99
 _INTERNAL_VERSION = 1
 _LOAD_OPTIONS = ("device", "draft_device", "verify_checksums", "num_threads", "drafter")
-_ORT_OPTIONS = ("cuda_graphs", "gpu_memory_limit", "allow_cpu_fallback", "reduce_logits")
+_ORT_OPTIONS = tuple(field.name for field in fields(OrtOptions))
 
 
 def attach(ffi: Any, lib: Any) -> None:
