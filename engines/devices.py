@@ -14,7 +14,10 @@ from typing import Any
 
 from specdec.engines.errors import DeviceError, MissingDependencyError
 
-__all__ = ["Device", "available_devices", "require_provider"]
+__all__ = ["TENSORRT", "Device", "available_devices", "require_provider"]
+
+TENSORRT = "TensorrtExecutionProvider"
+"""ONNX Runtime's provider over TensorRT."""
 
 _ALLOWED = '"cpu", "cuda" or "cuda:N" with N = 0, 1, ...'
 _PATTERN = re.compile(r"cpu|cuda(?::(0|[1-9][0-9]{0,2}))?")
@@ -63,8 +66,12 @@ class Device:
         return self.kind if self.kind == "cpu" else f"{self.kind}:{self.index}"
 
 
-def require_provider(device: Device) -> None:
+def require_provider(device: Device, *, tensorrt: bool = False) -> None:
     """Check that the installed ONNX Runtime can run on `device`, before any work.
+
+    Args:
+        device: where an engine should run.
+        tensorrt: on a GPU, with TensorRT's provider.
 
     Raises:
         MissingDependencyError: no ONNX Runtime, or a build without the device's provider; the
@@ -77,6 +84,12 @@ def require_provider(device: Device) -> None:
             f"device {device} needs {device.provider}, which the installed ONNX Runtime "
             f"{onnxruntime.__version__} lacks; run: pip uninstall onnxruntime && "
             f'pip install "specdec[{device.kind}]" (the cpu and cuda extras exclude each other)'
+        )
+    if tensorrt and device.kind == "cuda" and TENSORRT not in onnxruntime.get_available_providers():
+        raise MissingDependencyError(
+            f"the package needs {TENSORRT} on {device}, which the installed ONNX Runtime "
+            f"{onnxruntime.__version__} lacks; install a build that has it, or export the package "
+            "with --backend onnxruntime"
         )
     if device.kind == "cuda" and device.index >= (count := _count_gpus()):
         found = f"cuda:0 .. cuda:{count - 1}" if count else "no GPU that its driver reports"

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from specdec.engines.errors import EngineError
 
-__all__ = ["mapped_graph"]
+__all__ = ["cache_folder", "mapped_graph"]
 
 _GRAPH = "model.onnx"
 _GROWTH = 5
@@ -42,7 +42,7 @@ def mapped_graph(
     Raises:
         EngineError: the cache cannot be written, or its disk is too full.
     """
-    folder = cache / _key(content)
+    folder = cache_folder(cache, content)
     if (folder / _GRAPH).is_file():
         return folder / _GRAPH
     try:
@@ -63,6 +63,11 @@ def mapped_graph(
             "another directory, or load without a cache"
         ) from error
     return folder / _GRAPH
+
+
+def cache_folder(cache: Path, content: str) -> Path:
+    """Where a cache keeps what belongs to this graph, this ONNX Runtime and this CPU."""
+    return cache / _key(content)
 
 
 def _check_disk(graph: Path, cache: Path, name: str) -> None:

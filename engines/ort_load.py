@@ -11,13 +11,17 @@ from specdec.engines.devices import Device
 from specdec.engines.engine import Engine, EngineInfo
 from specdec.engines.errors import EngineError
 from specdec.engines.manifest_entries import EngineEntry
+from specdec.engines.ort_cache import cache_folder
 from specdec.engines.ort_engine import KVCache, OrtEngine
+from specdec.engines.ort_gpu import TensorRTPlan
 from specdec.engines.ort_interface import check_interface
 from specdec.engines.ort_options import DEFAULT_ORT_OPTIONS, OrtOptions
 from specdec.engines.ort_session import create_session
 
 __all__ = ["load_ort_engine"]
 
+_VERIFY_ROWS = 33
+"""Most rows of a verification."""
 _KV_DTYPES = ("float32", "float16")
 
 
@@ -59,6 +63,10 @@ def load_ort_engine(
             f"CUDA graphs need fixed buffers, and the {name} engine's layout is {entry.layout!r}; "
             "load without cuda_graphs"
         )
+    plan = None
+    if entry.backend == "onnxruntime-tensorrt" and device.kind == "cuda":
+        plan = _tensorrt_plan(graph, entry, options, content)
+        plan.warn(name)
     session = create_session(
         graph,
         name=name,
@@ -66,6 +74,7 @@ def load_ort_engine(
         num_threads=num_threads,
         options=options,
         content=content,
+        tensorrt=plan,
     )
     info = EngineInfo(
         name=name,
@@ -96,6 +105,24 @@ def load_ort_engine(
             "allowed is an in-place ONNX Runtime engine"
         )
     return OrtEngine(session, info, cache, entry.prefill_chunk, options)
+
+
+def _tensorrt_plan(
+    graph: Path, entry: EngineEntry, options: OrtOptions, content: str | None
+) -> TensorRTPlan:
+    from onnxruntime import GraphOptimizationLevel, InferenceSession, SessionOptions
+
+    reading = SessionOptions()
+    reading.log_severity_level = 3
+    reading.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = InferenceSession(str(graph), reading, providers=["CPUExecutionProvider"])
+    cache = None
+    if options.load_cache is not None and content is not None:
+        cache = cache_folder(options.load_cache, content)
+    inputs = [node.name for node in session.get_inputs()]
+    return TensorRTPlan(
+        inputs, max(entry.prefill_chunk, min(_VERIFY_ROWS, entry.max_length)), cache
+    )
 
 
 def _allocate(entry: EngineEntry, name: str, device: Device) -> dict[str, Any]:

@@ -50,7 +50,9 @@ def check_gpu_memory(
     Raises:
         DeviceError: a GPU has less free than its engines need.
     """
-    on_gpus = [n for n in needs if n.device.kind == "cuda" and n.entry.backend == "onnxruntime"]
+    on_gpus = [
+        n for n in needs if n.device.kind == "cuda" and n.entry.backend.startswith("onnxruntime")
+    ]
     for device in sorted({need.device for need in on_gpus}):
         here = [need for need in on_gpus if need.device == device]
         names = " and ".join(need.name for need in here)

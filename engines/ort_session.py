@@ -8,9 +8,6 @@ during a run and are told to stop when it ends.
 
 from __future__ import annotations
 
-import io
-from collections import Counter
-from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,16 +15,17 @@ from typing import Any
 from specdec.engines.devices import Device, require_provider
 from specdec.engines.errors import EngineError
 from specdec.engines.ort_cache import mapped_graph
+from specdec.engines.ort_gpu import (
+    SESSION_ENTRIES,
+    TensorRTPlan,
+    check_assignment,
+    find_cuda_libraries,
+    gpu_providers,
+    provider_name,
+)
 from specdec.engines.ort_options import DEFAULT_ORT_OPTIONS, OrtOptions
 
-__all__ = ["check_assignment", "create_session", "one_line", "provider_options"]
-
-_RECORD_ASSIGNMENT = "session.record_ep_graph_assignment_info"
-_WEIGHTS_OUTSIDE_ARENA = "session.use_device_allocator_for_initializers"
-_COSTLY = {
-    *("MatMul", "Gemm", "MatMulNBits", "MatMulInteger", "DynamicQuantizeMatMul", "FusedMatMul"),
-    *("GroupQueryAttention", "Attention", "MultiHeadAttention"),
-}
+__all__ = ["create_session", "one_line"]
 
 
 def create_session(
@@ -38,6 +36,7 @@ def create_session(
     num_threads: int | None = None,
     options: OrtOptions = DEFAULT_ORT_OPTIONS,
     content: str | None = None,
+    tensorrt: TensorRTPlan | None = None,
 ) -> Any:
     """Load an ONNX file.
 
@@ -48,6 +47,7 @@ def create_session(
         num_threads: threads of the CPU pool; None lets ONNX Runtime use the physical cores.
         options: all but `reduce_logits` count here.
         content: identifies the file and its weights in `options.load_cache`; None does not use it.
+        tensorrt: let TensorRT's provider run it on a GPU.
 
     Returns:
         An `onnxruntime.InferenceSession`.
@@ -70,19 +70,19 @@ def create_session(
 
     session_options = _session_options(num_threads)
     path = graph
+    providers: list[Any] = [device.provider]
     if device.kind == "cuda":
-        _find_cuda_libraries(onnxruntime)
-        session_options.add_session_config_entry(_RECORD_ASSIGNMENT, "1")
-        session_options.add_session_config_entry(_WEIGHTS_OUTSIDE_ARENA, "1")
+        find_cuda_libraries(onnxruntime)
+        for entry in SESSION_ENTRIES:
+            session_options.add_session_config_entry(entry, "1")
+        providers = gpu_providers(device, options, tensorrt)
     elif options.load_cache is not None and content is not None:
         path = mapped_graph(graph, options.load_cache, content, partial(_save, graph, name), name)
         session_options.graph_optimization_level = (
             onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         )
     try:
-        session = onnxruntime.InferenceSession(
-            str(path), session_options, providers=_providers(device, options)
-        )
+        session = onnxruntime.InferenceSession(str(path), session_options, providers=providers)
     except Exception as error:  # the binding raises a dozen unrelated classes
         if options.cuda_graphs and "graph capture" in str(error):
             raise EngineError(
@@ -90,46 +90,16 @@ def create_session(
                 f"the CPU; load without cuda_graphs ({one_line(error)})"
             ) from error
         raise _cannot_load(path, name, error) from error
-    got = session.get_providers()[0]
-    if got != device.provider:
+    got, wanted = session.get_providers()[0], provider_name(providers[0])
+    if got != wanted:
         raise EngineError(
-            f"the {name} engine would run on {got}, not on {device.provider} as device {device} "
+            f"the {name} engine would run on {got}, not on {wanted} as device {device} "
             "asks; check the driver and the CUDA libraries, which "
             'pip install "onnxruntime-gpu[cuda,cudnn]" brings, or choose device="cpu"'
         )
     if device.kind == "cuda" and not options.allow_cpu_fallback:
-        check_assignment(session, device, name)
+        check_assignment(session, wanted, device, name)
     return session
-
-
-def check_assignment(session: Any, device: Device, name: str) -> None:
-    """Refuse a session that runs attention or products beside its device.
-
-    Small operators on the CPU (shapes, the look-up of a row) cost little and are common.
-
-    Args:
-        session: made with the assignment recorded.
-        device: where its nodes should run.
-        name: "target" or "draft", for messages.
-
-    Raises:
-        EngineError: some nodes of these kinds run elsewhere.
-    """
-    if not hasattr(session, "get_provider_graph_assignment_info"):  # before ONNX Runtime 1.24
-        return
-    elsewhere = Counter(
-        f"{node.op_type} on {part.ep_name}"
-        for part in session.get_provider_graph_assignment_info()
-        if part.ep_name != device.provider
-        for node in part.get_nodes()
-        if node.op_type in _COSTLY
-    )
-    if elsewhere:
-        found = ", ".join(f"{count} {what}" for what, count in sorted(elsewhere.items()))
-        raise EngineError(
-            f"the {name} engine would run partly beside {device}: {found}; export it for that "
-            "device (--device), or allow it with allow_cpu_fallback"
-        )
 
 
 def one_line(error: BaseException, limit: int = 300) -> str:
@@ -177,34 +147,3 @@ def _session_options(num_threads: int | None) -> Any:
     # A graph with DequantizeLinear computes what it says, as TensorRT does: no integer kernels.
     options.add_session_config_entry("session.disable_quant_qdq", "1")
     return options
-
-
-def _find_cuda_libraries(onnxruntime: Any) -> None:
-    """Load CUDA and cuDNN from NVIDIA's Python packages, where those are installed."""
-    if hasattr(onnxruntime, "preload_dlls"):
-        with redirect_stdout(io.StringIO()):  # it prints what it does not find
-            onnxruntime.preload_dlls()
-
-
-def _providers(device: Device, options: OrtOptions) -> list[Any]:
-    if device.kind == "cpu":
-        return [device.provider]
-    return [(device.provider, provider_options(device, options)), "CPUExecutionProvider"]
-
-
-def provider_options(device: Device, options: OrtOptions) -> dict[str, str]:
-    """What the CUDA provider is asked for.
-
-    FP32 products stay FP32 (TF32 keeps 10 bits of 23), and the arena grows by what is asked for:
-    doubling it would waste an edge device's memory.
-    """
-    chosen = {
-        "device_id": str(device.index),
-        "use_tf32": "0",
-        "arena_extend_strategy": "kSameAsRequested",
-    }
-    if options.cuda_graphs:
-        chosen["enable_cuda_graph"] = "1"
-    if options.gpu_memory_limit is not None:
-        chosen["gpu_mem_limit"] = str(options.gpu_memory_limit)
-    return chosen

@@ -20,7 +20,7 @@ from specdec.engines.strict_json import shown
 __all__ = ["LoadedPackage", "Package", "load_engines", "load_package", "read_package"]
 
 _TENSORRT = ("tensorrt", "tensorrt-rtx")
-_BACKENDS = ("onnxruntime", *_TENSORRT)
+_BACKENDS = ("onnxruntime", "onnxruntime-tensorrt", *_TENSORRT)
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ def _check_runnable(name: str, entry: EngineEntry, device: Device) -> None:
             f"{', '.join(_BACKENDS)}; export the package with --backend onnxruntime"
         )
     if entry.backend not in _TENSORRT:
-        require_provider(device)
+        require_provider(device, tensorrt=entry.backend == "onnxruntime-tensorrt")
 
 
 def _load_engine(

@@ -9,8 +9,8 @@ import pytest
 
 from specdec.engines import Device, DeviceError, EngineEntry, EngineError, OrtOptions, load_package
 from specdec.engines.cuda_driver import CudaDevice
+from specdec.engines.ort_gpu import TensorRTPlan, check_assignment, gpu_providers, provider_options
 from specdec.engines.ort_memory import Need, check_gpu_memory
-from specdec.engines.ort_session import check_assignment, provider_options
 from tests.engines.packages import TARGET_FIELDS, assert_one_line
 from tests.engines.test_load_package import root  # noqa: F401
 from tests.tensorrt.double import DoubleDriver
@@ -42,11 +42,11 @@ def test_a_session_beside_its_device_is_refused(root: Path) -> None:  # noqa: F8
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     graph = str(root / "target" / "model.onnx")
     session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-    check_assignment(session, Device("cpu"), "target")
+    check_assignment(session, "CPUExecutionProvider", Device("cpu"), "target")
     if not hasattr(session, "get_provider_graph_assignment_info"):
         pytest.skip("this ONNX Runtime does not tell where nodes run")
-    with pytest.raises(EngineError, match="target engine would run partly beside cuda:1") as caught:
-        check_assignment(session, GPU, "target")
+    with pytest.raises(EngineError, match="target engine would run partly beside CUDA") as caught:
+        check_assignment(session, "CUDAExecutionProvider", GPU, "target")
     assert "1 GroupQueryAttention on CPUExecutionProvider, 1 MatMul on CPU" in str(caught.value)
     assert_one_line(caught.value)
 
@@ -93,3 +93,39 @@ def test_each_gpu_is_asked_for_its_own(tmp_path: Path) -> None:
     driver.free_bytes -= 1
     with pytest.raises(DeviceError, match=r"engine needs at least .* of cuda:0"):
         check_gpu_memory(pair, lambda index: CudaDevice(index, driver))
+
+
+def test_tensorrt_knows_every_shape_before(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = TensorRTPlan(("input_ids", "logit_rows", "seqlens_k"), 256, tmp_path)
+    first, second, third = gpu_providers(GPU, OrtOptions(), plan)
+    assert first == (
+        "TensorrtExecutionProvider",
+        {
+            "device_id": "1",
+            "trt_profile_min_shapes": "input_ids:1x1,logit_rows:1",
+            "trt_profile_opt_shapes": "input_ids:1x5,logit_rows:5",
+            "trt_profile_max_shapes": "input_ids:1x256,logit_rows:256",
+            "trt_engine_cache_enable": "1",
+            "trt_engine_cache_path": str(tmp_path),
+            "trt_timing_cache_enable": "1",
+            "trt_timing_cache_path": str(tmp_path),
+        },
+    )
+    assert (second[0], third) == ("CUDAExecutionProvider", "CPUExecutionProvider")
+    plan.warn("target")
+    assert caplog.messages == [f"building a TensorRT engine for the target, once, into {tmp_path}"]
+    (tmp_path / "graph.engine").write_bytes(b"")
+    caplog.clear()
+    plan.warn("target")
+    assert caplog.messages == []
+
+
+def test_an_engine_that_is_not_kept_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    plan = TensorRTPlan(("input_ids", "position_ids", "logit_rows"), 3, None)
+    options = plan.options(Device("cuda"))
+    assert options["trt_profile_opt_shapes"] == "input_ids:1x3,position_ids:1x3,logit_rows:3"
+    assert not any(name.startswith("trt_engine") for name in options)
+    plan.warn("draft")
+    assert "at every load: name a load_cache" in caplog.text
