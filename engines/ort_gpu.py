@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import logging
 from collections import Counter
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from specdec.engines.devices import TENSORRT, Device
-from specdec.engines.errors import EngineError
+from specdec.engines.errors import DeviceError, EngineError
 from specdec.engines.ort_options import OrtOptions
 
 __all__ = [
@@ -83,11 +84,36 @@ class TensorRTPlan:
             _log.warning("building a TensorRT engine for the %s, once, into %s", name, self.cache)
 
 
-def find_cuda_libraries(onnxruntime: Any) -> None:
-    """Load CUDA and cuDNN from NVIDIA's Python packages, where those are installed."""
+def find_cuda_libraries(device: Device) -> None:
+    """Load CUDA and cuDNN, from NVIDIA's Python packages where those are installed.
+
+    ONNX Runtime itself goes on without a GPU when a library is missing.
+
+    Args:
+        device: the GPU, for messages.
+
+    Raises:
+        DeviceError: a library that the provider needs is missing; the message says which.
+    """
+    import onnxruntime
+
     if hasattr(onnxruntime, "preload_dlls"):
         with redirect_stdout(io.StringIO()):  # it prints what it does not find
             onnxruntime.preload_dlls()
+    folder = Path(onnxruntime.__file__).parent / "capi"
+    shared, provider = (
+        folder / f"libonnxruntime_providers_{name}.so" for name in ("shared", "cuda")
+    )
+    if not provider.is_file():  # another build or system: ONNX Runtime will say it
+        return
+    try:
+        ctypes.CDLL(str(shared), mode=ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(str(provider))
+    except OSError as error:
+        raise DeviceError(
+            f"ONNX Runtime {onnxruntime.__version__} cannot use {device}: {error}; install the CUDA "
+            'and cuDNN it was built for, such as by pip install "onnxruntime-gpu[cuda,cudnn]"'
+        ) from error
 
 
 def gpu_providers(

@@ -54,7 +54,7 @@ def create_session(
 
     Raises:
         MissingDependencyError: no ONNX Runtime, or one without the device's provider.
-        DeviceError: the device is not on this machine.
+        DeviceError: the device is not on this machine, or CUDA's libraries are not.
         EngineError: the file cannot be loaded, or another provider would run it or, unless
             allowed, the parts of it that take the time.
     """
@@ -72,7 +72,7 @@ def create_session(
     path = graph
     providers: list[Any] = [device.provider]
     if device.kind == "cuda":
-        find_cuda_libraries(onnxruntime)
+        find_cuda_libraries(device)
         for entry in SESSION_ENTRIES:
             session_options.add_session_config_entry(entry, "1")
         providers = gpu_providers(device, options, tensorrt)
@@ -82,7 +82,9 @@ def create_session(
             onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         )
     try:
-        session = onnxruntime.InferenceSession(str(path), session_options, providers=providers)
+        session = onnxruntime.InferenceSession(
+            str(path), session_options, providers=providers, enable_fallback=0
+        )
     except Exception as error:  # the binding raises a dozen unrelated classes
         if options.cuda_graphs and "graph capture" in str(error):
             raise EngineError(
