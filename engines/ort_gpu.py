@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import io
 import logging
+import re
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import redirect_stdout
@@ -20,6 +21,7 @@ __all__ = [
     "SESSION_ENTRIES",
     "TensorRTPlan",
     "check_assignment",
+    "cuda_failure",
     "find_cuda_libraries",
     "gpu_providers",
     "provider_name",
@@ -36,6 +38,7 @@ _COSTLY = {
     *("GroupQueryAttention", "Attention", "MultiHeadAttention"),
 }
 _TUNED_ROWS = 5
+_FAILURE = re.compile(r"CUDA failure \d+: [^;]*")
 
 _log = logging.getLogger(__name__)
 
@@ -111,9 +114,16 @@ def find_cuda_libraries(device: Device) -> None:
         ctypes.CDLL(str(provider))
     except OSError as error:
         raise DeviceError(
-            f"ONNX Runtime {onnxruntime.__version__} cannot use {device}: {error}; install the CUDA "
-            'and cuDNN it was built for, such as by pip install "onnxruntime-gpu[cuda,cudnn]"'
+            f"ONNX Runtime {onnxruntime.__version__} cannot use {device}: {error}; install the "
+            "CUDA and cuDNN it was built for, such as by "
+            'pip install "onnxruntime-gpu[cuda,cudnn]"'
         ) from error
+
+
+def cuda_failure(error: Exception) -> str | None:
+    """CUDA's own words in an exception of ONNX Runtime, such as "CUDA failure 35: ..."."""
+    found = _FAILURE.search(" ".join(str(error).split()))
+    return None if found is None else found[0].strip()
 
 
 def gpu_providers(

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from specdec.engines.devices import Device, require_provider
-from specdec.engines.errors import EngineError
+from specdec.engines.errors import DeviceError, EngineError
 from specdec.engines.ort_cache import mapped_graph
 from specdec.engines.ort_gpu import (
     SESSION_ENTRIES,
     TensorRTPlan,
     check_assignment,
+    cuda_failure,
     find_cuda_libraries,
     gpu_providers,
     provider_name,
@@ -90,6 +91,11 @@ def create_session(
             raise EngineError(
                 f"the {name} engine cannot be captured as CUDA graphs, since parts of it run on "
                 f"the CPU; load without cuda_graphs ({one_line(error)})"
+            ) from error
+        if device.kind == "cuda" and (failure := cuda_failure(error)):
+            raise DeviceError(
+                f"ONNX Runtime {onnxruntime.__version__} cannot use {device}: {failure}; update "
+                "the driver, or install an onnxruntime-gpu that was built for its CUDA version"
             ) from error
         raise _cannot_load(path, name, error) from error
     got, wanted = session.get_providers()[0], provider_name(providers[0])

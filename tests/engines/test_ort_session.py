@@ -7,11 +7,27 @@ from typing import Any
 
 import pytest
 
-from specdec.engines import Device, DeviceError, EngineEntry, EngineError, OrtOptions, load_package
+from specdec.engines import (
+    Device,
+    DeviceError,
+    EngineEntry,
+    EngineError,
+    OrtOptions,
+    available_devices,
+    load_package,
+    ort_session,
+)
 from specdec.engines.cuda_driver import CudaDevice
-from specdec.engines.ort_gpu import TensorRTPlan, check_assignment, gpu_providers, provider_options
+from specdec.engines.ort_gpu import (
+    TensorRTPlan,
+    check_assignment,
+    cuda_failure,
+    gpu_providers,
+    provider_options,
+)
 from specdec.engines.ort_memory import Need, check_gpu_memory
 from tests.engines.packages import TARGET_FIELDS, assert_one_line
+from tests.engines.test_devices import HAS_CUDA_BUILD
 from tests.engines.test_load_package import root  # noqa: F401
 from tests.tensorrt.double import DoubleDriver
 
@@ -129,3 +145,23 @@ def test_an_engine_that_is_not_kept_is_warned_of(caplog: pytest.LogCaptureFixtur
     assert not any(name.startswith("trt_engine") for name in options)
     plan.warn("draft")
     assert "at every load: name a load_cache" in caplog.text
+
+
+def test_cuda_says_why() -> None:
+    """The words of ONNX Runtime 1.31 under a driver that is too old."""
+    error = RuntimeError(
+        '[ONNXRuntimeError] : 1 : FAIL : Failed to parse provider option "device_id": CUDA failure '
+        "35: CUDA driver version is insufficient for CUDA runtime version ; GPU=-1 ; hostname=x"
+    )
+    words = "CUDA failure 35: CUDA driver version is insufficient for CUDA runtime version"
+    assert cuda_failure(error) == words
+    assert cuda_failure(RuntimeError("no such file")) is None
+
+
+@pytest.mark.skipif(not HAS_CUDA_BUILD, reason="this ONNX Runtime lacks the CUDA provider")
+@pytest.mark.skipif(len(available_devices()) > 1, reason="this machine has a GPU")
+def test_missing_libraries_are_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    monkeypatch.setattr(ort_session, "require_provider", lambda device: None)
+    with pytest.raises(DeviceError, match=r"cannot use cuda:1: lib.* cannot open") as caught:
+        ort_session.create_session(root / "target" / "model.onnx", name="target", device=GPU)
+    assert_one_line(caught.value)
