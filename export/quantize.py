@@ -183,7 +183,7 @@ def _blocks(source: Path, recipe: Recipe) -> onnx.ModelProto:
         if weight is None or len(weight.dims) != 2:
             nodes.append(node)
             continue
-        done = _product(node, _loaded(weight, source.parent), recipe, node.name == head)
+        done = _product(node, weight, source.parent, recipe, node.name == head)
         nodes += done.node
         constants |= {tensor.name: tensor for tensor in done.initializer}
     read = {name for node in nodes for name in node.input}
@@ -205,19 +205,16 @@ def _head(proto: onnx.ModelProto) -> str:
     return node.name
 
 
-def _loaded(tensor: onnx.TensorProto, folder: Path) -> onnx.TensorProto:
-    """A copy of `tensor` that holds its data."""
-    copy = onnx.TensorProto()
-    copy.CopyFrom(tensor)
-    if onnx.external_data_helper.uses_external_data(copy):
-        onnx.external_data_helper.load_external_data_for_tensor(copy, str(folder))
-        copy.data_location = onnx.TensorProto.DEFAULT
-        del copy.external_data[:]
-    return copy
+def _load(tensor: onnx.TensorProto, folder: Path) -> None:
+    """Let `tensor` hold its data."""
+    if onnx.external_data_helper.uses_external_data(tensor):
+        onnx.external_data_helper.load_external_data_for_tensor(tensor, str(folder))
+        tensor.data_location = onnx.TensorProto.DEFAULT
+        del tensor.external_data[:]
 
 
 def _product(
-    node: onnx.NodeProto, weight: onnx.TensorProto, recipe: Recipe, is_head: bool
+    node: onnx.NodeProto, weight: onnx.TensorProto, folder: Path, recipe: Recipe, is_head: bool
 ) -> onnx.GraphProto:
     """A graph with `node` quantized as the recipe says."""
     rows, columns = weight.dims
@@ -226,8 +223,10 @@ def _product(
         method, bits = "rtn", recipe.head_bits
     elif method == "kquant" and -(-rows // recipe.block_size) % 2:
         method = "rtn"  # k-quant packs the zero points of two blocks in a byte
-    graph = onnx.helper.make_graph([node], "product", [], [], [weight])
-    done = _nbits(onnx.helper.make_model(graph), method, bits, recipe.block_size)
+    # The weight is loaded into the model itself: each copy of a large head costs a gigabyte.
+    model = onnx.helper.make_model(onnx.helper.make_graph([node], "product", [], [], [weight]))
+    _load(model.graph.initializer[0], folder)
+    done = _nbits(model, method, bits, recipe.block_size)
     for made in (n for n in done.node if n.op_type == "MatMulNBits"):
         attributes = [a for a in made.attribute if a.name != "accuracy_level"]
         attributes.append(onnx.helper.make_attribute("accuracy_level", recipe.accuracy_level))
