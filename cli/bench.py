@@ -210,8 +210,11 @@ def _sources(packages: Sequence[Path], options: dict[str, Any]) -> Iterator[Sequ
         return
     from specdec.cli.progress import for_console
     from specdec.cli.quiet import quiet_libraries
+    from specdec.engines.devices import Device, require_provider
 
     size = options["simulate_target"]
+    device = Device.parse(options["device"])
+    require_provider(device)
     with tempfile.TemporaryDirectory(prefix="specdec-bench-") as folder:
         directory = Path(folder) / f"simulated-{size}"
         directory.mkdir()
@@ -224,6 +227,7 @@ def _sources(packages: Sequence[Path], options: dict[str, Any]) -> Iterator[Sequ
                 draft=options["simulate_draft"],
                 draft_precision=options["draft_precision"],
                 max_length=longest + options["max_new_tokens"] + 32,
+                device=device.kind,
             )
             write_simulated_package(pair, directory, for_console(error_console()))
         yield [directory]

@@ -25,6 +25,7 @@ DRAFT_PRECISIONS = (
     *("fp16", "fp32", "auto"),
 )
 BACKENDS = ("onnxruntime", "tensorrt", "tensorrt-rtx")
+DEVICES = ("cpu", "cuda")
 
 
 def main() -> None:
@@ -58,7 +59,7 @@ def main() -> None:
     type=click.Choice(TARGET_PRECISIONS),
     default="fp16",
     show_default=True,
-    help="How its weights are stored; on a CPU both compute in FP32.",
+    help="How its weights are stored; on a CPU both compute in FP32, on a GPU 'fp16' in FP16.",
 )
 @click.option(
     "--draft-precision",
@@ -74,6 +75,13 @@ def main() -> None:
     default="onnxruntime",
     show_default=True,
     help="'tensorrt' builds for the GPU of this machine, 'tensorrt-rtx' for GPUs elsewhere.",
+)
+@click.option(
+    "--device",
+    type=click.Choice(DEVICES),
+    default="cpu",
+    show_default=True,
+    help="What ONNX Runtime's engines are made for; 'cuda' computes and keeps its cache in FP16.",
 )
 @click.option(
     "--compute-capability",

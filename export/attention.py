@@ -19,10 +19,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import onnx_ir as ir
 import torch
 from torch.onnx import register_custom_op_symbolic, symbolic_helper
 
-__all__ = ["NO_WINDOW", "OPSET", "cached_attention", "rotate"]
+from specdec.export.errors import UnsupportedModelError
+
+__all__ = ["NO_WINDOW", "OPSET", "cached_attention", "require_cached_attention", "rotate"]
 
 OPSET = 18
 """ONNX opset of the exported graphs (the in-place attention is a contrib operator)."""
@@ -127,6 +130,18 @@ def rotate(
     pair = (first * cos - second * sin, second * cos + first * sin)
     joined = torch.stack(pair, dim=-1).flatten(-2) if interleaved else torch.cat(pair, dim=-1)
     return torch.cat([joined, passed], dim=-1)
+
+
+def require_cached_attention(graph: ir.Model, advice: str) -> None:
+    """Refuse a traced graph without the in-place attention node.
+
+    Raises:
+        UnsupportedModelError: "... the in-place cache, which `advice`".
+    """
+    if not any(node.op_type == "GroupQueryAttention" for node in graph.graph):
+        raise UnsupportedModelError(
+            f"the model's attention does not fit the in-place cache, which {advice}"
+        )
 
 
 @cached_attention.register_fake

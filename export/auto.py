@@ -23,7 +23,7 @@ from specdec.export.errors import ExportCheckError
 from specdec.export.graphs import write_engine
 from specdec.export.memory import release_memory
 from specdec.export.progress import Progress
-from specdec.export.quantize import RECIPES, Recipe
+from specdec.export.quantize import CUDA_RECIPES, RECIPES, Recipe
 from specdec.runtime import SpeculativeDecoder
 from specdec.runtime.chat import ChatTemplate
 from specdec.runtime.report.contents import Candidate
@@ -46,6 +46,8 @@ class Surroundings:
     special_tokens: dict[str, str]
     eos_token_ids: tuple[int, ...]
     num_threads: int | None
+    device: Device
+    """Where they run: what the engines are made for."""
 
 
 def choose_draft(
@@ -64,7 +66,7 @@ def choose_draft(
         directory: the draft's folder inside the package, created here.
         around: target and tokenizer.
         progress: receives the steps.
-        recipes: what to try.
+        recipes: what to try, on a GPU each in the form it has there, if any.
 
     Returns:
         The entry of the winner, and every recipe tried, the best first.
@@ -72,6 +74,8 @@ def choose_draft(
     Raises:
         ExportCheckError: not one recipe could be built and run.
     """
+    if around.device.kind == "cuda":
+        recipes = [CUDA_RECIPES[r.name] for r in recipes if r.name in CUDA_RECIPES]
     entries = {recipe.name: _entry(draft, recipe) for recipe in recipes}
     folders = {recipe.name: directory.with_name(f"draft-{recipe.name}") for recipe in recipes}
     failed: list[Candidate] = []
@@ -143,7 +147,7 @@ def _load(
         graph,
         entry,
         name=name,
-        device=Device("cpu"),
+        device=around.device,
         num_threads=around.num_threads,
         share_cache_with=share_cache_with,
     )

@@ -44,6 +44,8 @@ def check_engines(
     shares_cache: bool,
     reference: Reference,
     draft_reference: Reference | None,
+    *,
+    timed: bool = True,
 ) -> CheckReport:
     """Run all checks; nothing is raised for a bad engine, it is reported.
 
@@ -54,6 +56,7 @@ def check_engines(
         reference: the target's original logits.
         draft_reference: the draft model's own original logits on the same tokens, or the first
             of them; None when the draft is the target's own weights.
+        timed: measure costs, too; pointless on another kind of device than the engines' own.
     """
     report = CheckReport()
     whole = _walk(target, reference.token_ids, reference.token_ids.shape[1])
@@ -68,7 +71,8 @@ def check_engines(
         if draft_reference is not None:
             own = _judge(report, "draft", drafted, draft_reference.logits, False)
             report.figures["draft_vs_original"] = own
-    report.costs.update(_costs(target, draft, shares_cache, reference.token_ids[0].tolist()))
+    if timed:
+        report.costs.update(_costs(target, draft, shares_cache, reference.token_ids[0].tolist()))
     if draft is not None and not report.problems:
         prompt = reference.token_ids[0, : reference.token_ids.shape[1] // 2].tolist()
         report.figures["greedy_pair"] = _greedy_pair(report, target, draft, shares_cache, prompt)

@@ -9,11 +9,13 @@ import onnx_ir as ir
 
 from specdec.engines.manifest import EngineEntry
 from specdec.engines.ort_session import one_line
+from specdec.export.cuda_graph import write_cuda_graph
 from specdec.export.errors import UnsupportedModelError
 from specdec.export.in_place import kv_geometry
 from specdec.export.layouts import export_config
 from specdec.export.packing import pack_projections
 from specdec.export.quantize import Recipe, quantize
+from specdec.export.repeated import REPEATED_LAYERS
 from specdec.export.simplify import simplify
 from specdec.export.standard_graph import write_standard_graph
 from specdec.export.tracing import trace
@@ -24,7 +26,9 @@ __all__ = ["describe_engine", "trace_graph", "write_engine"]
 _PREFILL_CHUNK = {"in_place": 256, "concatenated": 64}
 
 
-def trace_graph(model: Any, layout: str, max_length: int, directory: Path) -> Path:
+def trace_graph(
+    model: Any, layout: str, max_length: int, directory: Path, *, repeated_layers: bool = False
+) -> Path:
     """Export `model` with Optimum and make the graph small.
 
     Args:
@@ -32,6 +36,7 @@ def trace_graph(model: Any, layout: str, max_length: int, directory: Path) -> Pa
         layout: "in_place" or "concatenated", see `specdec.export.layouts`.
         max_length: capacity of the cache in tokens.
         directory: an existing scratch directory.
+        repeated_layers: all layers have the weights of the first, which are stored once.
 
     Returns:
         A float32 `.onnx` file in `directory`, its weights beside it.
@@ -51,6 +56,8 @@ def trace_graph(model: Any, layout: str, max_length: int, directory: Path) -> Pa
     simplify(graph)
     pack_projections(graph)
     graph.metadata_props[MAX_LENGTH] = str(max_length)
+    if repeated_layers:
+        graph.metadata_props[REPEATED_LAYERS] = "1"
     plain = directory / "plain.onnx"
     save_graph(graph, plain)
     return plain
@@ -69,6 +76,8 @@ def write_engine(plain: Path, out: Path, recipe: Recipe) -> list[str]:
     """
     if recipe.method == "tensorrt":
         return write_standard_graph(plain, out, recipe)
+    if recipe.compute == "fp16":
+        return write_cuda_graph(plain, out, recipe)
     if recipe.method != "none":
         quantize(plain, out, recipe)
         return []

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 
 from specdec.engines.package import LoadedPackage, Package, load_engines
+from specdec.export.check_device import check_device, is_measured_here
 from specdec.export.checks import CheckReport, check_engines
 from specdec.export.errors import ExportCheckError
 from specdec.export.options import ExportOptions
@@ -44,19 +45,19 @@ def check_and_measure(
             slower than `options.require_speedup`.
     """
     started = time.perf_counter()
-    with load_engines(package, num_threads=options.num_threads) as loaded:
+    device, timed = check_device(options), is_measured_here(options)
+    with load_engines(package, device=device, num_threads=options.num_threads) as loaded:
         load_seconds = time.perf_counter() - started
         with progress.step("check the engines"):
             shares = loaded.draft_shares_cache
-            checked = check_engines(loaded.target, loaded.draft, shares, *references)
+            checked = check_engines(loaded.target, loaded.draft, shares, *references, timed=timed)
         if checked.problems and not options.force:
             raise ExportCheckError(
                 f"the engines failed their checks: {'; '.join(checked.problems)}; "
                 "nothing was written (--force writes the package all the same)"
             )
         finite = not any("not finite" in problem for problem in checked.problems)
-        # Times of this CPU say nothing of the GPU that a TensorRT package is for.
-        if options.report != "none" and finite and not options.is_tensorrt:
+        if options.report != "none" and finite and timed:
             report = _measure(loaded, options, checked, candidates, load_seconds, progress)
             checked.figures["report"] = to_data(report)
             checked.costs.update(seed_costs(report))

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Literal
 
 from specdec.export.errors import ExportOptionError
-from specdec.export.quantize import find_recipe
+from specdec.export.quantize import Recipe, find_recipe
 
 __all__ = ["ExportOptions"]
 
 _TARGET_PRECISIONS = ("fp16", "fp32")
 _BACKENDS = ("onnxruntime", "tensorrt", "tensorrt-rtx")
+_DEVICES = ("cpu", "cuda")
 _MIN_LENGTH = 16
 _REPORTS = ("none", "short", "full")
 
@@ -33,12 +34,15 @@ class ExportOptions:
     out: Path
     """Directory to create."""
     target_precision: str = "fp16"
-    """"fp16" (stored so; computed in float32 on the CPU) or "fp32"."""
+    """"fp16" (computed in float32 on a CPU) or, for a CPU, "fp32"."""
     draft_precision: str = "int8"
     """A recipe name of `specdec.export.quantize`, or "int8" or "int4", or "auto": the recipe
     that measures fastest here."""
     backend: str = "onnxruntime"
     """"onnxruntime", "tensorrt" (built for the GPU of this machine) or "tensorrt-rtx"."""
+    device: str = "cpu"
+    """What ONNX Runtime's engines are made for: "cpu", or "cuda" (FP16 arithmetic and KV cache).
+    TensorRT's are always for a GPU."""
     compute_capabilities: tuple[str, ...] = ()
     """GPUs that a "tensorrt-rtx" engine is built for, such as ("8.6", "8.9")."""
     timing_cache: Path | None = None
@@ -70,6 +74,11 @@ class ExportOptions:
                 f"backend {self.backend!r} cannot be exported by this release; "
                 f"allowed are {', '.join(_BACKENDS)}"
             )
+        if self.device not in _DEVICES:
+            raise ExportOptionError(
+                f"device {self.device!r} is no kind of device that packages are made for; allowed "
+                f"are {', '.join(_DEVICES)}"
+            )
         self._check_build_options()
         if self.max_length is not None and self.max_length < _MIN_LENGTH:
             raise ExportOptionError(
@@ -81,17 +90,31 @@ class ExportOptions:
             raise ExportOptionError(
                 f"target is {self.target!r}; allowed is a hub id, a folder, a .gguf file or demo"
             )
-        find_recipe(self.target_precision, self.backend)
+        self.recipe(self.target_precision)
         if self.draft_precision != "auto" or self.is_tensorrt:
-            find_recipe(self.draft_precision, self.backend)
+            self.recipe(self.draft_precision)
         self._check_report()
+
+    def recipe(self, name: str) -> Recipe:
+        """The recipe called `name` for this backend and device; errors as `find_recipe`."""
+        return find_recipe(name, self.backend, self.device)
 
     @property
     def is_tensorrt(self) -> bool:
         """Whether the engines are built by TensorRT."""
         return self.backend != "onnxruntime"
 
+    @property
+    def is_for_gpu(self) -> bool:
+        """Whether a GPU is to run the engines."""
+        return self.is_tensorrt or self.device == "cuda"
+
     def _check_build_options(self) -> None:
+        if self.is_tensorrt and self.device != "cpu":
+            raise ExportOptionError(
+                f"device is {self.device!r} and backend is {self.backend!r}, whose engines are "
+                "always for a GPU: leave it out"
+            )
         given = {"compute_capabilities": self.compute_capabilities}
         given["timing_cache"] = (str(self.timing_cache),) if self.timing_cache else ()
         for name, value in given.items():

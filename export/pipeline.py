@@ -12,6 +12,7 @@ from typing import Any
 from specdec.engines.manifest import EngineEntry, Manifest, inventory, write_manifest
 from specdec.engines.package import Package, read_package
 from specdec.export.auto import Surroundings, choose_draft
+from specdec.export.check_device import check_device
 from specdec.export.graphs import describe_engine, trace_graph, write_engine
 from specdec.export.layouts import fits_in_place
 from specdec.export.measuring import check_and_measure
@@ -19,7 +20,7 @@ from specdec.export.memory import release_memory
 from specdec.export.options import ExportOptions
 from specdec.export.preflight import Plan, preflight
 from specdec.export.progress import Progress, SilentProgress
-from specdec.export.quantize import Recipe, find_recipe
+from specdec.export.quantize import Recipe
 from specdec.export.reference import Reference, score_golden, score_reference
 from specdec.export.report import ExportReport
 from specdec.export.sources import ModelSource, load_model
@@ -108,10 +109,10 @@ def _build(plan: Plan, directory: Path, progress: Progress) -> _Engines:
     for note in plan.notes:
         progress.note(note)
     options = plan.options
-    target_recipe = find_recipe(options.target_precision, options.backend)
+    target_recipe = options.recipe(options.target_precision)
     # Of "auto", what stands in the entry until the choice is made.
     automatic = options.draft_precision == "auto"
-    draft_recipe = find_recipe("int8" if automatic else options.draft_precision, options.backend)
+    draft_recipe = options.recipe("int8" if automatic else options.draft_precision)
     with progress.step(f"read target {plan.target.name}"):
         model = load_model(plan.target)
     layout = _layout(model, plan.max_length, "target", built, progress)
@@ -226,6 +227,7 @@ def _write_draft(
         special_tokens=plan.tokenizer.special_tokens,
         eos_token_ids=plan.tokenizer.eos_token_ids,
         num_threads=plan.options.num_threads,
+        device=check_device(plan.options),
     )
     built.draft, built.candidates = choose_draft(
         plain, built.draft, directory / "draft", around, progress
@@ -263,6 +265,7 @@ def _provenance(plan: Plan) -> dict[str, Any]:
         "target_precision": plan.options.target_precision,
         "draft_precision": plan.options.draft_precision if plan.draft is not None else None,
         "backend": plan.options.backend,
+        "device": "cuda" if plan.options.is_for_gpu else "cpu",
         "max_length": plan.max_length,
         "versions": versions,
     }

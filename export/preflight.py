@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from specdec.export.check_device import CPU_NOTE, is_measured_here
 from specdec.export.errors import ExportError, ExportOptionError, UnsupportedModelError
 from specdec.export.options import ExportOptions
 from specdec.export.sources import ModelSource, load_config, resolve_source
@@ -49,6 +50,7 @@ def preflight(options: ExportOptions) -> Plan:
         ExportError: a subclass that says what was got, what is allowed, what to do.
     """
     _check_destination(options)
+    _check_device(options)
     target = resolve_source(options.target, trust_remote_code=options.trust_remote_code)
     config = load_config(target)
     _check_decoder(config, target.name)
@@ -62,7 +64,8 @@ def preflight(options: ExportOptions) -> Plan:
         limit = _context(draft_config)
         draft_length = min(max_length, limit) if limit else max_length
     _check_disk(options.out, [config] if draft is target else [config, draft_config])
-    notes = list(_notes(config, "target"))
+    notes = [] if is_measured_here(options) else [CPU_NOTE]
+    notes += _notes(config, "target")
     if draft is not None and draft is not target:
         notes += _notes(draft_config, "draft")
     return Plan(
@@ -94,6 +97,19 @@ def _check_destination(options: ExportOptions) -> None:
     parent = out.absolute().parent
     if not parent.is_dir():
         raise ExportOptionError(f"there is no directory {parent}; create it first")
+
+
+def _check_device(options: ExportOptions) -> None:
+    """Refuse to measure what only a GPU that is not here could show."""
+    if options.device != "cuda" or is_measured_here(options):
+        return
+    wanted = {"--draft-precision auto": options.draft_precision == "auto"}
+    wanted["--require-speedup"] = options.require_speedup is not None
+    for name in (name for name, given in wanted.items() if given):
+        raise ExportOptionError(
+            f"{name} is measured on the device, and ONNX Runtime has no CUDA device here; leave "
+            "it out, or export on the GPU's machine with onnxruntime-gpu"
+        )
 
 
 def _resolve_draft(

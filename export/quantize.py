@@ -13,7 +13,7 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,13 @@ import onnx
 import onnx_ir as ir
 
 from specdec.export.errors import ExportOptionError
-from specdec.export.weights import add_initializer, is_token_lookup, save_graph
+from specdec.export.weights import CONTRIB, add_initializer, is_token_lookup, save_graph
 
-__all__ = ["RECIPES", "Recipe", "find_recipe", "quantize"]
+__all__ = ["CUDA_RECIPES", "RECIPES", "Recipe", "find_recipe", "quantize", "quantized_graph"]
+
+_ROWS_AT_ONCE = 8192
+_INT8_PRODUCTS = 4
+"""MatMulNBits accuracy level: multiply in 8-bit integers."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class Recipe:
     storage: str
     """Precision on disk, as the manifest names it."""
     compute: str
-    """Precision of the arithmetic on the CPU."""
+    """Precision of the arithmetic on the device it is made for."""
     method: str
     """"none", "dynamic", "rtn", "kquant" or "hqq"; "tensorrt" for a graph of standard operators."""
     bits: int = 32
@@ -46,6 +50,8 @@ class Recipe:
     """Matrices with more inputs than outputs (down projections) keep `head_bits`."""
     kv_dtype: str = "float32"
     """Element type of the KV cache."""
+    accuracy_level: int = _INT8_PRODUCTS
+    """Of `MatMulNBits`; 0 multiplies in the type of the rows."""
 
 
 RECIPES = {
@@ -66,30 +72,47 @@ RECIPES = {
     )
 }
 _SHORT = {"int8": "int8-blocks", "int4": "int4-rtn"}
-_CONTRIB = "com.microsoft"
+_NOT_ON_CUDA = {
+    "fp32": "attention has no FP32 kernel there",
+    "int8-dynamic": "activations that are quantized as they come would visit the CPU",
+    "int4-hqq": "its fast kernels do not read floating zero points",
+}
+CUDA_RECIPES = {
+    name: replace(recipe, compute="fp16", kv_dtype="float16", accuracy_level=0)
+    for name, recipe in RECIPES.items()
+    if name not in _NOT_ON_CUDA
+}
+"""What ONNX Runtime's CUDA provider runs with FP16 arithmetic and an FP16 cache."""
 _TENSORRT = {
     "fp16": Recipe("fp16", "fp16", "fp16", "tensorrt", 16, 16, kv_dtype="float16"),
     "int8": Recipe("int8-weights", "int8", "fp16", "tensorrt", 8, 8, kv_dtype="float16"),
     "int4": Recipe("int4-weights", "int4", "fp16", "tensorrt", 4, 4, 64, kv_dtype="float16"),
 }
-_ACCURACY_INT8 = 4
-"""MatMulNBits accuracy level: multiply in 8-bit integers."""
 
 
-def find_recipe(name: str, backend: str = "onnxruntime") -> Recipe:
+def find_recipe(name: str, backend: str = "onnxruntime", device: str = "cpu") -> Recipe:
     """The recipe called `name`; "int8" and "int4" are the measured best of their kind.
 
+    Args:
+        name: of a recipe, or "int8" or "int4".
+        backend: "onnxruntime" or a TensorRT one.
+        device: "cpu" or "cuda": what an ONNX Runtime engine is made for.
+
     Raises:
-        ExportOptionError: the backend has no such recipe.
+        ExportOptionError: the backend has no such recipe for the device.
     """
-    if backend == "onnxruntime":
-        recipe = RECIPES.get(_SHORT.get(name, name))
-        allowed = [*_SHORT, *RECIPES]
+    if backend != "onnxruntime":
+        recipe, allowed, where = _TENSORRT.get(name), list(_TENSORRT), backend
     else:
-        recipe, allowed = _TENSORRT.get(name), list(_TENSORRT)
+        known = CUDA_RECIPES if device == "cuda" else RECIPES
+        recipe = known.get(_SHORT.get(name, name))
+        allowed = [*_SHORT, *known]
+        where = f"{backend} on cuda" if device == "cuda" else backend
     if recipe is None:
+        reason = _NOT_ON_CUDA.get(name, "") if where.endswith("cuda") else ""
         raise ExportOptionError(
-            f"precision {name!r} is not known for {backend}; allowed are {', '.join(allowed)}"
+            f"precision {name!r} is not known for {where}{reason and f' ({reason})'}; "
+            f"allowed are {', '.join(allowed)}"
         )
     return recipe
 
@@ -102,13 +125,31 @@ def quantize(source: Path, out: Path, recipe: Recipe) -> None:
         out: the `.onnx` file to write; its weights go beside it in `<name>.data`.
         recipe: a recipe whose method is not "none".
     """
+    if recipe.method != "dynamic":
+        save_graph(quantized_graph(source, recipe), out)
+        return
     with _quiet():
-        proto = _dynamic(source, out) if recipe.method == "dynamic" else _blocks(source, recipe)
+        proto = _dynamic(source, out)
+    save_graph(_with_embedding(proto, source), out)
+
+
+def quantized_graph(source: Path, recipe: Recipe) -> ir.Model:
+    """The graph of `source` with its weights quantized in blocks.
+
+    Args:
+        source: as for `quantize`; weights that stay are read from its file when needed.
+        recipe: a recipe whose method is "rtn", "kquant" or "hqq".
+    """
+    with _quiet():
+        proto = _blocks(source, recipe)
+    return _with_embedding(proto, source)
+
+
+def _with_embedding(proto: onnx.ModelProto, source: Path) -> ir.Model:
     model = ir.from_proto(proto)
-    del proto
     ir.external_data.set_base_dir(model.graph, source.parent)
     _quantize_embedding(model)
-    save_graph(model, out)
+    return model
 
 
 def _dynamic(source: Path, out: Path) -> onnx.ModelProto:
@@ -142,7 +183,7 @@ def _blocks(source: Path, recipe: Recipe) -> onnx.ModelProto:
         if weight is None or len(weight.dims) != 2:
             nodes.append(node)
             continue
-        done = _product(node, _loaded(weight, source.parent), recipe, node.name == head)
+        done = _product(node, weight, source.parent, recipe, node.name == head)
         nodes += done.node
         constants |= {tensor.name: tensor for tensor in done.initializer}
     read = {name for node in nodes for name in node.input}
@@ -150,8 +191,8 @@ def _blocks(source: Path, recipe: Recipe) -> onnx.ModelProto:
     del proto.graph.node[:], proto.graph.initializer[:]
     proto.graph.node.extend(nodes)
     proto.graph.initializer.extend(kept)
-    if _CONTRIB not in {opset.domain for opset in proto.opset_import}:
-        proto.opset_import.append(onnx.helper.make_opsetid(_CONTRIB, 1))
+    if CONTRIB not in {opset.domain for opset in proto.opset_import}:
+        proto.opset_import.append(onnx.helper.make_opsetid(CONTRIB, 1))
     return proto
 
 
@@ -164,19 +205,16 @@ def _head(proto: onnx.ModelProto) -> str:
     return node.name
 
 
-def _loaded(tensor: onnx.TensorProto, folder: Path) -> onnx.TensorProto:
-    """A copy of `tensor` that holds its data."""
-    copy = onnx.TensorProto()
-    copy.CopyFrom(tensor)
-    if onnx.external_data_helper.uses_external_data(copy):
-        onnx.external_data_helper.load_external_data_for_tensor(copy, str(folder))
-        copy.data_location = onnx.TensorProto.DEFAULT
-        del copy.external_data[:]
-    return copy
+def _load(tensor: onnx.TensorProto, folder: Path) -> None:
+    """Let `tensor` hold its data."""
+    if onnx.external_data_helper.uses_external_data(tensor):
+        onnx.external_data_helper.load_external_data_for_tensor(tensor, str(folder))
+        tensor.data_location = onnx.TensorProto.DEFAULT
+        del tensor.external_data[:]
 
 
 def _product(
-    node: onnx.NodeProto, weight: onnx.TensorProto, recipe: Recipe, is_head: bool
+    node: onnx.NodeProto, weight: onnx.TensorProto, folder: Path, recipe: Recipe, is_head: bool
 ) -> onnx.GraphProto:
     """A graph with `node` quantized as the recipe says."""
     rows, columns = weight.dims
@@ -185,11 +223,13 @@ def _product(
         method, bits = "rtn", recipe.head_bits
     elif method == "kquant" and -(-rows // recipe.block_size) % 2:
         method = "rtn"  # k-quant packs the zero points of two blocks in a byte
-    graph = onnx.helper.make_graph([node], "product", [], [], [weight])
-    done = _nbits(onnx.helper.make_model(graph), method, bits, recipe.block_size)
+    # The weight is loaded into the model itself: each copy of a large head costs a gigabyte.
+    model = onnx.helper.make_model(onnx.helper.make_graph([node], "product", [], [], [weight]))
+    _load(model.graph.initializer[0], folder)
+    done = _nbits(model, method, bits, recipe.block_size)
     for made in (n for n in done.node if n.op_type == "MatMulNBits"):
         attributes = [a for a in made.attribute if a.name != "accuracy_level"]
-        attributes.append(onnx.helper.make_attribute("accuracy_level", _ACCURACY_INT8))
+        attributes.append(onnx.helper.make_attribute("accuracy_level", recipe.accuracy_level))
         del made.attribute[:]
         made.attribute.extend(attributes)
     return done
@@ -204,14 +244,13 @@ def _nbits(model: onnx.ModelProto, method: str, bits: int, block_size: int) -> o
         config = nbits.HQQWeightOnlyQuantConfig(block_size=block_size, bits=bits)
     else:
         config = nbits.DefaultWeightOnlyQuantConfig(
-            block_size=block_size, is_symmetric=True, accuracy_level=_ACCURACY_INT8, bits=bits
+            block_size=block_size, is_symmetric=True, bits=bits
         )
     quantizer = nbits.MatMulNBitsQuantizer(
         model,
         bits=bits,
         block_size=block_size,
         is_symmetric=True,
-        accuracy_level=_ACCURACY_INT8,
         algo_config=config,
     )
     quantizer.process()
@@ -225,9 +264,7 @@ def _quantize_embedding(model: ir.Model) -> None:
         if not is_token_lookup(node) or len(node.inputs[0].uses()) != 1:
             continue
         table = node.inputs[0]
-        weights = table.const_value.numpy()
-        scales = np.abs(weights).max(axis=1, keepdims=True).astype(np.float32) / 127.0
-        rows = np.rint(weights / np.where(scales == 0, 1, scales)).astype(np.int8)
+        rows, scales = _quantized_rows(table.const_value.numpy())
         name = table.name
         quantized = add_initializer(model, f"{name}_int8", rows)
         scale = add_initializer(model, f"{name}_scale", scales)
@@ -242,6 +279,17 @@ def _quantize_embedding(model: ir.Model) -> None:
         ir.convenience.replace_all_uses_with(output, product.outputs[0])
         model.graph.remove(node, safe=True)
         del model.graph.initializers[name]
+
+
+def _quantized_rows(table: Any) -> tuple[Any, Any]:
+    """int8 rows and float32 scales [rows, 1] of a float32 table, a part of it in memory at once."""
+    rows = np.empty(table.shape, np.int8)
+    scales = np.empty((len(table), 1), np.float32)
+    for start in range(0, len(table), _ROWS_AT_ONCE):
+        part = slice(start, start + _ROWS_AT_ONCE)
+        scales[part] = np.abs(table[part]).max(axis=1, keepdims=True) / 127.0
+        rows[part] = np.rint(table[part] / np.where(scales[part] == 0, 1, scales[part]))
+    return rows, scales
 
 
 @contextmanager

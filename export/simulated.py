@@ -1,8 +1,9 @@
 """Packages of a given size with random weights, to time a pair that does not exist yet.
 
 Speed depends on shapes, not on values. So the model is a Llama of the size asked for, its
-weights one random block repeated, and everything after that is the real export: the same graph,
-the same quantizers, the same in-place cache. What such a package writes means nothing; it serves
+weights one random block repeated and its layers copies of one, and everything after that is the
+real export: the same graph, the same quantizers, the same in-place cache. The files hold one layer;
+loaded, every layer has memory of its own. What such a package writes means nothing; it serves
 `specdec-bench --simulate-acceptance` alone.
 """
 
@@ -26,7 +27,7 @@ from specdec.export.errors import ExportError, ExportOptionError
 from specdec.export.graphs import describe_engine, trace_graph, write_engine
 from specdec.export.memory import release_memory
 from specdec.export.progress import Progress
-from specdec.export.quantize import find_recipe
+from specdec.export.quantize import Recipe, find_recipe
 from specdec.export.weights_read import weights_read
 
 __all__ = ["SimulatedPair", "shape_of", "write_simulated_package"]
@@ -48,6 +49,18 @@ class Shape:
     heads: int
     kv_heads: int
     vocab: int
+
+    @property
+    def layer_weights(self) -> int:
+        """Weights of one layer."""
+        head = self.hidden // self.heads
+        attention = 2 * self.hidden * (self.hidden + self.kv_heads * head)
+        return attention + 3 * self.hidden * self.feed_forward
+
+    @property
+    def stored_weights(self) -> int:
+        """Weights in a file: the embedding, which is the head, and one layer."""
+        return self.vocab * self.hidden + self.layer_weights
 
 
 _SHAPES = (
@@ -73,6 +86,8 @@ class SimulatedPair:
     target_precision: str = "fp16"
     draft_precision: str = "int8"
     max_length: int = 2048
+    device: str = "cpu"
+    """What the engines are made for: "cpu" or "cuda"."""
 
 
 def shape_of(size: str) -> Shape:
@@ -88,10 +103,7 @@ def shape_of(size: str) -> Shape:
             f"size {size!r} is not understood; allowed is 1M .. 20B, such as 500M or 1.5B"
         )
     nearest = min(_SHAPES, key=lambda shape: max(shape.weights / weights, weights / shape.weights))
-    head = nearest.hidden // nearest.heads
-    attention = 2 * nearest.hidden * (nearest.hidden + nearest.kv_heads * head)
-    layer = attention + 3 * nearest.hidden * nearest.feed_forward
-    layers = max(1, round((weights - nearest.vocab * nearest.hidden) / layer))
+    layers = max(1, round((weights - nearest.vocab * nearest.hidden) / nearest.layer_weights))
     return replace(nearest, layers=layers, weights=weights)
 
 
@@ -110,17 +122,15 @@ def write_simulated_package(pair: SimulatedPair, directory: Path, progress: Prog
     target = shape_of(pair.target)
     draft = target if pair.draft == "self" else shape_of(pair.draft)
     draft = replace(draft, vocab=target.vocab)
-    find_recipe(pair.draft_precision)
+    precisions = {"target": pair.target_precision, "draft": pair.draft_precision}
+    recipes = {n: find_recipe(p, device=pair.device) for n, p in precisions.items()}
     _check_disk(directory, target)
     scratch = directory / "scratch"
     scratch.mkdir()
-    precisions = {"target": pair.target_precision, "draft": pair.draft_precision}
     own = ("target", "draft") if pair.draft == "self" else ("target",)
-    entries = _build(target, own, directory, scratch, precisions, pair.max_length, progress)
+    entries = _build(target, own, directory, scratch, recipes, pair.max_length, progress)
     if pair.draft != "self":
-        entries |= _build(
-            draft, ("draft",), directory, scratch, precisions, pair.max_length, progress
-        )
+        entries |= _build(draft, ("draft",), directory, scratch, recipes, pair.max_length, progress)
     scratch.rmdir()
     tokenizer = _write_tokenizer(directory, target.vocab)
     read = {name: weights_read(directory / entry.graph, entry) for name, entry in entries.items()}
@@ -144,7 +154,7 @@ def _build(
     names: tuple[str, ...],
     directory: Path,
     scratch: Path,
-    precisions: dict[str, str],
+    recipes: dict[str, Recipe],
     max_length: int,
     progress: Progress,
 ) -> dict[str, EngineEntry]:
@@ -152,15 +162,14 @@ def _build(
     with progress.step(f"make a random model of {shape.weights / 1e6:.0f} M weights"):
         model = _random_model(shape, max_length)
     with progress.step("trace it"):
-        plain = trace_graph(model, "in_place", max_length, scratch)
+        plain = trace_graph(model, "in_place", max_length, scratch, repeated_layers=True)
     entries = {}
     for name in names:
-        recipe = find_recipe(precisions[name])
         entries[name] = describe_engine(
             f"{name}/model.onnx",
             model,
             "in_place",
-            recipe,
+            recipes[name],
             vocab_size=shape.vocab,
             max_length=max_length,
             shares_target_cache=name == "draft" and "target" in names,
@@ -168,17 +177,19 @@ def _build(
     del model
     release_memory()
     for name in names:
-        recipe = find_recipe(precisions[name])
         (directory / name).mkdir()
-        with progress.step(f"write {name} {recipe.name}"):
-            write_engine(plain, directory / name / "model.onnx", recipe)
+        with progress.step(f"write {name} {recipes[name].name}"):
+            write_engine(plain, directory / name / "model.onnx", recipes[name])
     for path in scratch.iterdir():
         path.unlink()
     return entries
 
 
 def _random_model(shape: Shape, max_length: int) -> Any:
-    """A Llama whose matrices repeat one block of normal numbers, standard deviation 0.02."""
+    """A Llama whose matrices repeat one block of normal numbers, standard deviation 0.02.
+
+    The parameters of all layers are views of the first one's.
+    """
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
     from transformers.modeling_utils import no_init_weights
@@ -197,9 +208,14 @@ def _random_model(shape: Shape, max_length: int) -> Any:
     with no_init_weights():
         model = LlamaForCausalLM(config)
     model.tie_weights()
+    first, *others = model.model.layers
+    own = [model.get_input_embeddings().weight, model.model.norm.weight, *first.parameters()]
+    for layer in others:
+        for repeated, parameter in zip(layer.parameters(), first.parameters(), strict=True):
+            repeated.data = parameter.data
     block = torch.randn(_BLOCK, generator=torch.Generator().manual_seed(0)) * 0.02
     with torch.no_grad():
-        for weight in model.parameters():
+        for weight in own:
             if weight.dim() == 1:
                 weight.fill_(1.0)
                 continue
@@ -224,7 +240,7 @@ def _write_tokenizer(directory: Path, vocab: int) -> TokenizerEntry:
 
 
 def _check_disk(directory: Path, shape: Shape) -> None:
-    needed = _BYTES_PER_WEIGHT * shape.weights
+    needed = _BYTES_PER_WEIGHT * shape.stored_weights
     free = shutil.disk_usage(directory).free
     if free < needed:
         raise ExportError(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from specdec.export.errors import UnsupportedModelError
+from specdec.export.attention import require_cached_attention
 from specdec.export.quantize import Recipe
 from specdec.export.standard_attention import standardise_attention
 from specdec.export.tensorrt_weights import lower_precision
@@ -30,11 +30,7 @@ def write_standard_graph(plain: Path, out: Path, recipe: Recipe) -> list[str]:
         UnsupportedModelError: the graph has no in-place cache.
     """
     graph = ir.load(plain)
-    if not any(node.op_type == "GroupQueryAttention" for node in graph.graph):
-        raise UnsupportedModelError(
-            "the model's attention does not fit the in-place cache, which the TensorRT backends "
-            "need; use --backend onnxruntime"
-        )
+    require_cached_attention(graph, "the TensorRT backends need; use --backend onnxruntime")
     capacity = int(graph.metadata_props[MAX_LENGTH])
     standardise_attention(graph, capacity, ir.DataType[recipe.kv_dtype.upper()])
     kept = lower_precision(graph, recipe)

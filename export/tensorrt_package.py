@@ -2,8 +2,7 @@
 
 Up to here the package holds standard ONNX graphs that ONNX Runtime runs, so every check of the
 export has judged the very operators, types and weights that TensorRT is given. Now each graph is
-built and makes way for its engine. Costs measured on this CPU say nothing of the GPU: they are
-left out, and the runtime measures its own.
+built and makes way for its engine. The package holds no costs: the runtime measures its own.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def build_engines(
     """
     target = _build(directory, manifest.target, "target", options, progress)
     draft = manifest.draft and _build(directory, manifest.draft, "draft", options, progress)
-    changes = {"target": target, "draft": draft, "costs": {}, "files": inventory(directory)}
+    changes = {"target": target, "draft": draft, "files": inventory(directory)}
     return Manifest(**{**vars(manifest), **changes})
 
 

@@ -19,7 +19,6 @@ s = -m / 8 with m the weight of largest magnitude, which so is exact.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import ml_dtypes
@@ -28,7 +27,9 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx_ir.passes import common
 
+from specdec.export.dtypes import state_types
 from specdec.export.graph_builder import GraphBuilder
+from specdec.export.half import compute_in_half, drop_unused, fits_half, half_weight
 from specdec.export.quantize import Recipe
 from specdec.export.weights import add_initializer, cast_rows, is_token_lookup
 
@@ -39,8 +40,6 @@ __all__ = [
     "quantized_columns",
 ]
 
-_HALF = ir.DataType.FLOAT16
-_FP16_MAX = 65504.0
 _INT8_MAX = 127
 
 
@@ -55,13 +54,14 @@ def lower_precision(model: ir.Model, recipe: Recipe) -> list[str]:
         Names of weights that stay float32 because a value is outside FP16's range.
     """
     kept: list[str] = []
+    state_types(model)
     for node in list(model.graph):
         if node.op_type == "MatMul" and _is_weight(node.inputs[1]):
             _make_island(model, node, recipe, kept)
         elif is_token_lookup(node):
             table = node.inputs[0]
-            cast_rows(model, node, _half(model, table))
-            _drop_unused(model, table)
+            cast_rows(model, node, half_weight(model, table))
+            drop_unused(model, table)
     common.CommonSubexpressionEliminationPass()(model)
     common.RemoveUnusedNodesPass()(model)
     return kept
@@ -72,34 +72,25 @@ def _is_weight(value: ir.Value | None) -> bool:
 
 
 def _make_island(model: ir.Model, node: ir.Node, recipe: Recipe, kept: list[str]) -> None:
-    rows, weight = node.inputs
-    array = weight.const_value.numpy()
-    if np.abs(array).max() > _FP16_MAX:
+    weight = node.inputs[1]
+    if not fits_half(weight):
         kept.append(weight.name)
         return
-    make = GraphBuilder(model, before=node)
-    if recipe.bits < 16 and array.ndim == 2:
-        matrix = _quantized(model, make, weight, array, recipe)
-    else:
-        matrix = _half(model, weight)
-    product = make.op("MatMul", make.cast(rows, _HALF), matrix)
-    result = make.cast(product, ir.DataType.FLOAT)
-    old = node.outputs[0]
-    result.shape = old.shape
-    ir.convenience.replace_all_uses_with(old, result, replace_graph_outputs=True)
-    result.name = old.name
-    model.graph.remove(node, safe=True)
-    _drop_unused(model, weight)
+    if recipe.bits < 16 and len(weight.const_value.shape) == 2:
+        make = GraphBuilder(model, before=node)
+        node.replace_input_with(1, _quantized(model, make, weight, recipe))
+        drop_unused(model, weight)
+    compute_in_half(model, node)
 
 
 def _quantized(
     model: ir.Model,
     make: GraphBuilder,
     weight: ir.Value,
-    array: NDArray[np.float32],
     recipe: Recipe,
 ) -> ir.Value:
     """A `DequantizeLinear` of the weight; of 8 bits where the blocks do not fill the matrix."""
+    array = weight.const_value.numpy()
     name = f"{weight.name}.int{recipe.bits}"
     if recipe.bits == 4 and array.shape[0] % recipe.block_size == 0:
         levels, scales = quantized_blocks(array, recipe.block_size)
@@ -110,7 +101,9 @@ def _quantized(
         stored = add_initializer(model, name, levels)
         attributes = {"axis": 1}
     factors = add_initializer(model, f"{name}.scale", scales)
-    return make.op("DequantizeLinear", stored, factors, **attributes)
+    matrix = make.op("DequantizeLinear", stored, factors, **attributes)
+    matrix.type = factors.type
+    return matrix
 
 
 def quantized_columns(array: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float16]]:
@@ -157,27 +150,3 @@ def _nonzero(scales: NDArray[Any]) -> NDArray[np.float16]:
     """FP16 scales; one that would round to zero becomes the smallest FP16."""
     half = scales.astype(np.float16)
     return np.where(half == 0, np.float16(2**-24), half)
-
-
-def _half(model: ir.Model, weight: ir.Value) -> ir.Value:
-    """The weight in FP16, converted when the graph is saved."""
-    name = f"{weight.name}.fp16"
-    known = model.graph.initializers.get(name)
-    if known is not None:
-        return known
-    source = weight.const_value
-    lazy = ir.LazyTensor(
-        functools.partial(_converted, source), dtype=_HALF, shape=source.shape, name=name
-    )
-    value = ir.Value(name=name, shape=lazy.shape, type=ir.TensorType(_HALF), const_value=lazy)
-    model.graph.register_initializer(value)
-    return value
-
-
-def _converted(source: ir.TensorProtocol) -> ir.Tensor:
-    return ir.tensor(source.numpy().astype(np.float16))
-
-
-def _drop_unused(model: ir.Model, weight: ir.Value) -> None:
-    if not weight.uses():
-        model.graph.initializers.pop(weight.name, None)

@@ -42,7 +42,7 @@ def trace(model: Any, config: Any, scratch: Path) -> ir.Model:
     from optimum.exporters.onnx.convert import export_pytorch
 
     path = scratch / "traced.onnx"
-    with _quiet(), _parameters_as_inputs(), every_expert(model):
+    with _quiet(), _parameters_as_inputs(), _no_final_inference(), every_expert(model):
         export_pytorch(model, config, OPSET, path, do_constant_folding=False)
     graph = ir.load(path)
     path.unlink()
@@ -120,6 +120,21 @@ def _parameters_as_inputs() -> Iterator[None]:
         yield
     finally:
         torch.onnx.export = original
+
+
+@contextmanager
+def _no_final_inference() -> Iterator[None]:
+    """Leave out the exporter's last pass, which copies every weight to infer types.
+
+    It takes two and a half times the model in memory and adds nothing to the file.
+    """
+    name = "_jit_pass_onnx_graph_shape_type_inference"
+    original = getattr(torch._C, name)
+    setattr(torch._C, name, lambda *_: None)
+    try:
+        yield
+    finally:
+        setattr(torch._C, name, original)
 
 
 @contextmanager

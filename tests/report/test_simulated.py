@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("optimum.exporters.onnx", reason="exports for real")
@@ -43,6 +44,30 @@ def test_a_package_of_that_size_runs(tmp_path: Path, draft: str) -> None:
     # Computed in FP32; the tied embedding is read as the head.
     assert read["target"] == pytest.approx(4 * 2e6, rel=0.1)
     assert not (tmp_path / "scratch").exists()
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_files_hold_one_layer_and_engines_all_of_them(tmp_path: Path, device: str) -> None:
+    import onnx_ir as ir
+
+    pair = SimulatedPair(target="4M", max_length=64, draft_precision="int4", device=device)
+    write_simulated_package(pair, tmp_path, SilentProgress())
+    shape = shape_of("4M")
+    assert shape.layers > 10
+    graph = ir.load(tmp_path / "target" / "model.onnx").graph
+    downs = [v for name, v in graph.initializers.items() if ".down_proj." in name]
+    assert len(downs) == shape.layers
+    assert len({value.name for value in downs}) == shape.layers
+    assert len({value.const_value.offset for value in downs}) == 1
+    size = (tmp_path / "target" / "model.onnx.data").stat().st_size
+    # Rotary tables, norms and alignment come on top of the FP16 weights.
+    assert 2 * shape.stored_weights <= size < 2.3 * shape.stored_weights + 300_000
+    with load_package(tmp_path, num_threads=1) as package:
+        assert package.manifest.target.kv_dtype == {"cpu": "float32", "cuda": "float16"}[device]
+        assert package.draft_shares_cache
+        logits = package.target.forward(np.array([[3, 1, 4]]), 1)
+        assert np.isfinite(logits).all()
+        assert np.ptp(logits) > 0
 
 
 def test_too_little_disk_is_said_before_the_work(

@@ -1,4 +1,4 @@
-"""Trace tiny models, write their standard graphs, and load either with ONNX Runtime."""
+"""Trace tiny models, write the graphs that GPUs run, and load either with ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specdec.engines.devices import Device
 from specdec.engines.engine import Engine
 from specdec.engines.manifest import EngineEntry
 from specdec.engines.ort_load import load_ort_engine
-from specdec.export.graphs import describe_engine, trace_graph
+from specdec.export.graphs import describe_engine, trace_graph, write_engine
 from specdec.export.layouts import fits_in_place
 from specdec.export.quantize import find_recipe
 from specdec.export.standard_attention import standardise_attention
@@ -56,6 +56,18 @@ class Traced:
     def standard(self, precision: str, share: Engine | None = None) -> Engine:
         """That graph, run by ONNX Runtime."""
         return self._load(*self.write(precision), share)
+
+    def write_cuda(self, precision: str) -> tuple[Path, EngineEntry]:
+        """The graph that ONNX Runtime's CUDA provider is given, and its entry."""
+        recipe = find_recipe(precision, device="cuda")
+        path = self.plain.with_name(f"cuda-{recipe.name}.onnx")
+        assert write_engine(self.plain, path, recipe) == []
+        changes = {"storage": recipe.storage, "compute": "fp16", "kv_dtype": "float16"}
+        return path, replace(self.entry, recipe=recipe.name, **changes)
+
+    def cuda(self, precision: str, share: Engine | None = None) -> Engine:
+        """That graph, run by ONNX Runtime's CPU provider."""
+        return self._load(*self.write_cuda(precision), share)
 
     def _load(self, path: Path, entry: EngineEntry, share: Engine | None = None) -> Engine:
         device = Device("cpu")

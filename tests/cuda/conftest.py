@@ -1,0 +1,10 @@
+"""Graphs for the CUDA provider, run by ONNX Runtime's CPU provider."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.tensorrt.conftest import _one_torch_thread  # noqa: F401
+
+pytest.importorskip("optimum.exporters.onnx", reason="the export is not installed")
+pytest.importorskip("accelerate", reason="the export is not installed")
