@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import onnx_ir as ir
 
 from specdec.engines.manifest import EngineEntry
 from specdec.engines.ort_session import one_line
+from specdec.export.activation_scales import ActivationScale
 from specdec.export.errors import UnsupportedModelError
 from specdec.export.in_place import kv_geometry
 from specdec.export.layouts import export_config
@@ -56,19 +58,25 @@ def trace_graph(model: Any, layout: str, max_length: int, directory: Path) -> Pa
     return plain
 
 
-def write_engine(plain: Path, out: Path, recipe: Recipe) -> list[str]:
+def write_engine(
+    plain: Path,
+    out: Path,
+    recipe: Recipe,
+    scales: Mapping[str, ActivationScale | None] | None = None,
+) -> list[str]:
     """Write one engine from the float32 graph.
 
     Args:
         plain: a result of `trace_graph`.
         out: the `.onnx` file to write; its weights go beside it.
         recipe: precision of the weights.
+        scales: of `specdec.export.calibration.calibrate`, for a recipe that is calibrated.
 
     Returns:
         Names of weights that had to stay float32.
     """
     if recipe.method == "tensorrt":
-        return write_standard_graph(plain, out, recipe)
+        return write_standard_graph(plain, out, recipe, scales)
     if recipe.method != "none":
         quantize(plain, out, recipe)
         return []

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from specdec.export.calibration_texts import CalibrationTexts, load_calibration
 from specdec.export.errors import ExportError, ExportOptionError, UnsupportedModelError
 from specdec.export.options import ExportOptions
 from specdec.export.sources import ModelSource, load_config, resolve_source
@@ -33,6 +34,8 @@ class Plan:
     tokenizer: SourceTokenizer
     max_length: int
     draft_max_length: int
+    calibration: CalibrationTexts | None = None
+    """For a draft whose activations are quantized."""
     notes: tuple[str, ...] = ()
     """What the user should know of the models although they can be exported."""
 
@@ -56,6 +59,9 @@ def preflight(options: ExportOptions) -> Plan:
     tokenizer = load_tokenizer(target, config)
     if draft is not None and draft is not target:
         check_same_tokenizer(tokenizer, load_tokenizer(draft, draft_config))
+    calibration = None
+    if options.is_calibrated:
+        calibration = load_calibration(options.calibration, tokenizer)
     max_length = _max_length(config, options.max_length, target.name)
     draft_length = max_length
     if draft_config is not None:
@@ -74,6 +80,7 @@ def preflight(options: ExportOptions) -> Plan:
         tokenizer,
         max_length,
         draft_length,
+        calibration,
         tuple(notes),
     )
 

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import onnx_ir as ir
 
+from specdec.export.activation_scales import ActivationScale
 from specdec.export.errors import UnsupportedModelError
 from specdec.export.quantize import Recipe
 from specdec.export.standard_attention import standardise_attention
 from specdec.export.tensorrt_weights import lower_precision
 from specdec.export.weights import MAX_LENGTH, save_graph
 
-__all__ = ["write_standard_graph"]
+__all__ = ["require_in_place", "write_standard_graph"]
 
 
-def write_standard_graph(plain: Path, out: Path, recipe: Recipe) -> list[str]:
+def write_standard_graph(
+    plain: Path,
+    out: Path,
+    recipe: Recipe,
+    scales: Mapping[str, ActivationScale | None] | None = None,
+) -> list[str]:
     """Rewrite a traced graph; ONNX Runtime runs the result too, which is how it is checked.
 
     Args:
         plain: a result of `specdec.export.graphs.trace_graph`.
         out: the `.onnx` file to write; its weights go beside it.
         recipe: one whose method is "tensorrt".
+        scales: of `specdec.export.calibration.calibrate`, for a recipe that is calibrated.
 
     Returns:
         Names of weights that stay float32 because a value is outside FP16's range.
@@ -30,13 +38,22 @@ def write_standard_graph(plain: Path, out: Path, recipe: Recipe) -> list[str]:
         UnsupportedModelError: the graph has no in-place cache.
     """
     graph = ir.load(plain)
+    require_in_place(graph)
+    capacity = int(graph.metadata_props[MAX_LENGTH])
+    standardise_attention(graph, capacity, ir.DataType[recipe.kv_dtype.upper()])
+    kept = lower_precision(graph, recipe, scales or {})
+    save_graph(graph, out)
+    return kept
+
+
+def require_in_place(graph: ir.Model) -> None:
+    """Refuse a graph that no standard graph can be made of.
+
+    Raises:
+        UnsupportedModelError: it has no in-place cache.
+    """
     if not any(node.op_type == "GroupQueryAttention" for node in graph.graph):
         raise UnsupportedModelError(
             "the model's attention does not fit the in-place cache, which the TensorRT backends "
             "need; use --backend onnxruntime"
         )
-    capacity = int(graph.metadata_props[MAX_LENGTH])
-    standardise_attention(graph, capacity, ir.DataType[recipe.kv_dtype.upper()])
-    kept = lower_precision(graph, recipe)
-    save_graph(graph, out)
-    return kept

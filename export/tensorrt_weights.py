@@ -13,13 +13,23 @@ activations; the weights, which bound the speed of decoding, are read in
     int8   W = DequantizeLinear(int8 [in, out], FP16 scale [out])              per output
     int4   W = DequantizeLinear(int4 [in, out], FP16 scale [in / block, out])  per block
 
-rounded to nearest, symmetric: W is about q * s with s = max |W| / 127, or for 4 bits
+and a product whose activations have been calibrated multiplies, with one step for all rows and
+a divisor s an input channel (`specdec.export.activation_scales`),
+
+    int8   x' = DequantizeLinear(QuantizeLinear(Cast(x / s, FP16), step), step)
+    int8   W' = DequantizeLinear(int8 [in, out] of s * W, FP16 scale [out])
+
+which TensorRT computes in 8-bit integers: zero points are 0, steps are FP16 constants, one a
+tensor for activations and one an output for weights.
+
+Weights are rounded to nearest, symmetric: W is about q * s with s = max |W| / 127, or for 4 bits
 s = -m / 8 with m the weight of largest magnitude, which so is exact.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import ml_dtypes
@@ -28,9 +38,10 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx_ir.passes import common
 
+from specdec.export.activation_scales import ActivationScale
 from specdec.export.graph_builder import GraphBuilder
 from specdec.export.quantize import Recipe
-from specdec.export.weights import add_initializer, cast_rows, is_token_lookup
+from specdec.export.weights import add_initializer, cast_rows, is_token_lookup, is_weight_product
 
 __all__ = [
     "dequantized",
@@ -44,20 +55,23 @@ _FP16_MAX = 65504.0
 _INT8_MAX = 127
 
 
-def lower_precision(model: ir.Model, recipe: Recipe) -> list[str]:
+def lower_precision(
+    model: ir.Model, recipe: Recipe, scales: Mapping[str, ActivationScale | None]
+) -> list[str]:
     """Rewrite the weights of `model` in place.
 
     Args:
         model: a graph that `standardise_attention` has been over.
         recipe: one whose method is "tensorrt".
+        scales: by name of a multiplied tensor; one without a scale stays FP16.
 
     Returns:
         Names of weights that stay float32 because a value is outside FP16's range.
     """
     kept: list[str] = []
     for node in list(model.graph):
-        if node.op_type == "MatMul" and _is_weight(node.inputs[1]):
-            _make_island(model, node, recipe, kept)
+        if is_weight_product(node):
+            _make_island(model, node, recipe, scales.get(node.inputs[0].name), kept)
         elif is_token_lookup(node):
             table = node.inputs[0]
             cast_rows(model, node, _half(model, table))
@@ -67,22 +81,25 @@ def lower_precision(model: ir.Model, recipe: Recipe) -> list[str]:
     return kept
 
 
-def _is_weight(value: ir.Value | None) -> bool:
-    return value is not None and value.is_initializer() and len(value.const_value.shape) >= 2
-
-
-def _make_island(model: ir.Model, node: ir.Node, recipe: Recipe, kept: list[str]) -> None:
+def _make_island(
+    model: ir.Model, node: ir.Node, recipe: Recipe, scale: ActivationScale | None, kept: list[str]
+) -> None:
     rows, weight = node.inputs
     array = weight.const_value.numpy()
     if np.abs(array).max() > _FP16_MAX:
         kept.append(weight.name)
         return
     make = GraphBuilder(model, before=node)
+    if scale is not None and array.ndim == 2:
+        array = array * scale.smoothing[:, None]
+        left = _quantized_rows(model, make, rows, scale)
+    else:
+        left = make.cast(rows, _HALF)
     if recipe.bits < 16 and array.ndim == 2:
         matrix = _quantized(model, make, weight, array, recipe)
     else:
         matrix = _half(model, weight)
-    product = make.op("MatMul", make.cast(rows, _HALF), matrix)
+    product = make.op("MatMul", left, matrix)
     result = make.cast(product, ir.DataType.FLOAT)
     old = node.outputs[0]
     result.shape = old.shape
@@ -90,6 +107,25 @@ def _make_island(model: ir.Model, node: ir.Node, recipe: Recipe, kept: list[str]
     result.name = old.name
     model.graph.remove(node, safe=True)
     _drop_unused(model, weight)
+
+
+def _quantized_rows(
+    model: ir.Model, make: GraphBuilder, rows: ir.Value, scale: ActivationScale
+) -> ir.Value:
+    """Activations through 8 bits; products of one tensor share the nodes (equal ones merge)."""
+    constants = {
+        "smoothing": 1 / scale.smoothing,
+        "step": np.float16(scale.step),
+        "zero": np.int8(0),
+    }
+    values = []
+    for name, array in constants.items():
+        known = model.graph.initializers.get(f"{rows.name}.{name}")
+        values.append(known or add_initializer(model, f"{rows.name}.{name}", array))
+    inverse, step, zero = values
+    smooth = make.cast(make.op("Mul", rows, inverse), _HALF)
+    levels = make.op("QuantizeLinear", smooth, step, zero)
+    return make.op("DequantizeLinear", levels, step, zero)
 
 
 def _quantized(
