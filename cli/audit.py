@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specdec.cli.common import EXIT_DONE, EXIT_FAILED, error_console, invoke
-from specdec.cli.loading import load_options, package_argument
+from specdec.cli.loading import load_options, ort_options, package_argument
 from specdec.cli.prompts import read_prompts
 from specdec.cli.sampling_options import given_law, law_options
 
@@ -84,6 +84,7 @@ def command(
         num_threads=options["threads"],
         verify_checksums=not options["no_checksums"],
         load_draft=options["drafter"] not in ("ngram", "none"),
+        ort=ort_options(options),
     ) as loaded:
         plan = AuditPlan(
             settings=_settings(given, loaded.draft is not None),

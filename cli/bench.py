@@ -14,6 +14,7 @@ import click
 
 from specdec.cli import lists
 from specdec.cli.common import EXIT_DONE, error_console, invoke
+from specdec.cli.loading import gpu_options, ort_options
 from specdec.cli.prompts import read_prompts
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ def main() -> None:
 @click.option("--drafter", type=click.Choice(DRAFTERS), default="auto", show_default=True)
 @click.option("--device", metavar="cpu|cuda:N", default="cpu", help="Of the target. [cpu]")
 @click.option("--draft-device", metavar="cpu|cuda:N", help="Of the draft. [the target's]")
+@gpu_options
 @click.option(
     "--simulate-acceptance",
     "acceptances",
@@ -176,6 +178,7 @@ def _measure(
             threads=options["threads"] or (None,),
             device=options["device"],
             draft_device=options["draft_device"],
+            ort=ort_options(options),
             on_run=advance,
         )
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specdec.cli.common import EXIT_DONE, error_console, invoke
+from specdec.cli.loading import gpu_options, ort_options
 
 if TYPE_CHECKING:
     from specdec.engines.package import Package
@@ -42,6 +43,7 @@ def main() -> None:
 )
 @click.option("--device", metavar="cpu|cuda:N", default="cpu", help="Of the target. [cpu]")
 @click.option("--draft-device", metavar="cpu|cuda:N", help="Of the draft. [the target's]")
+@gpu_options
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads of each engine.")
 @click.option("--no-checksums", is_flag=True, help="Do not hash the package's files.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document; docs/report.schema.json.")
@@ -93,6 +95,7 @@ def _measure(package: Package, level: Any, options: dict[str, Any]) -> Report:
         draft_device=options["draft_device"],
         num_threads=options["threads"],
         verify_checksums=False,
+        ort=ort_options(options),
     ) as loaded:
         return measure_package(
             loaded,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specdec.cli.common import EXIT_DONE, EXIT_INTERRUPTED, invoke
-from specdec.cli.loading import load_options, package_argument
+from specdec.cli.loading import load_options, ort_options, package_argument
 from specdec.cli.prompts import read_prompts, read_tools, to_request
 from specdec.cli.sampling_options import sampling_options, sampling_params
 
@@ -108,4 +108,5 @@ def _load(package: Path, options: dict[str, Any]) -> SpeculativeDecoder:
         verify_checksums=not options["no_checksums"],
         num_threads=options["threads"],
         drafter=options["drafter"],
+        ort=ort_options(options),
     )

@@ -24,7 +24,9 @@ from specdec.engines.manifest import (
     inventory,
     write_manifest,
 )
+from specdec.engines.ort_options import OrtOptions
 from specdec.engines.package import LoadedPackage, Package, load_package, read_package
+from specdec.engines.reduction import ReducedRow, ReducingEngine, Reduction
 
 __all__ = [
     "MANIFEST_NAME",
@@ -41,10 +43,14 @@ __all__ = [
     "Manifest",
     "MissingDependencyError",
     "NumericalError",
+    "OrtOptions",
     "Package",
     "PackageError",
     "PackageIntegrityError",
     "PackageVersionError",
+    "ReducedRow",
+    "ReducingEngine",
+    "Reduction",
     "SpecdecError",
     "TokenizerEntry",
     "available_devices",

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from specdec.engines.devices import Device
 from specdec.engines.errors import DeviceError
 
-__all__ = ["CudaDevice", "open_driver"]
+__all__ = ["CudaDevice", "open_driver", "require_memory"]
 
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: does not wait for the default stream
@@ -150,3 +151,24 @@ class CudaDevice:
         if self._library.cuGetErrorString(code, ctypes.byref(text)) or text.value is None:
             return f"CUDA driver error {code}"
         return f"{text.value.decode(errors='replace')} (CUDA driver error {code})"
+
+
+def require_memory(gpu: CudaDevice, needed: int, who: str, device: Device) -> None:
+    """Check that a GPU has room, before the time to fill it is spent.
+
+    Args:
+        gpu: the GPU.
+        needed: bytes.
+        who: subject and verb of the message: "the draft engine needs".
+        device: how the user called the GPU.
+
+    Raises:
+        DeviceError: less is free; the message says how much.
+    """
+    free, total = gpu.memory()
+    if needed > free:
+        raise DeviceError(
+            f"{who} at least {needed / 1e9:.2f} GB of {device}, which has "
+            f"{free / 1e9:.2f} GB free of {total / 1e9:.2f}; free some, or export with a smaller "
+            "--max-length or precision"
+        )

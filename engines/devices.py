@@ -14,7 +14,10 @@ from typing import Any
 
 from specdec.engines.errors import DeviceError, MissingDependencyError
 
-__all__ = ["Device", "available_devices", "require_provider"]
+__all__ = ["TENSORRT", "Device", "available_devices", "require_provider"]
+
+TENSORRT = "TensorrtExecutionProvider"
+"""ONNX Runtime's provider over TensorRT."""
 
 _ALLOWED = '"cpu", "cuda" or "cuda:N" with N = 0, 1, ...'
 _PATTERN = re.compile(r"cpu|cuda(?::(0|[1-9][0-9]{0,2}))?")
@@ -63,8 +66,12 @@ class Device:
         return self.kind if self.kind == "cpu" else f"{self.kind}:{self.index}"
 
 
-def require_provider(device: Device) -> None:
+def require_provider(device: Device, *, tensorrt: bool = False) -> None:
     """Check that the installed ONNX Runtime can run on `device`, before any work.
+
+    Args:
+        device: where an engine should run.
+        tensorrt: on a GPU, with TensorRT's provider.
 
     Raises:
         MissingDependencyError: no ONNX Runtime, or a build without the device's provider; the
@@ -78,11 +85,17 @@ def require_provider(device: Device) -> None:
             f"{onnxruntime.__version__} lacks; run: pip uninstall onnxruntime && "
             f'pip install "specdec[{device.kind}]" (the cpu and cuda extras exclude each other)'
         )
-    if device.kind == "cuda" and device.index >= (count := _count_gpus()):
-        found = f"cuda:0 .. cuda:{count - 1}" if count else "no GPU that its driver reports"
+    if tensorrt and device.kind == "cuda" and TENSORRT not in onnxruntime.get_available_providers():
+        raise MissingDependencyError(
+            f"the package needs {TENSORRT} on {device}, which the installed ONNX Runtime "
+            f"{onnxruntime.__version__} lacks; install a build that has it, or export the package "
+            "with --backend onnxruntime"
+        )
+    count, found = _find_gpus() if device.kind == "cuda" else (0, "")
+    if device.kind == "cuda" and device.index >= count:
         raise DeviceError(
             f"device {device} is not on this machine, which has {found}; "
-            'choose one of those or device="cpu"'
+            'choose one that is there, or device="cpu"'
         )
 
 
@@ -93,7 +106,7 @@ def available_devices() -> list[Device]:
         MissingDependencyError: ONNX Runtime is not installed.
     """
     providers = _import_onnxruntime("cpu").get_available_providers()
-    gpus = _count_gpus() if _PROVIDERS["cuda"] in providers else 0
+    gpus = _find_gpus()[0] if _PROVIDERS["cuda"] in providers else 0
     return [Device("cpu"), *(Device("cuda", index) for index in range(gpus))]
 
 
@@ -108,13 +121,18 @@ def _import_onnxruntime(extra: str) -> Any:
     return onnxruntime
 
 
-def _count_gpus() -> int:
-    """Ask the driver, which heeds CUDA_VISIBLE_DEVICES; 0 without a working driver."""
+def _find_gpus() -> tuple[int, str]:
+    """Ask the driver, which heeds CUDA_VISIBLE_DEVICES.
+
+    Returns:
+        How many GPUs there are, and that in words: without any, what is missing.
+    """
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
-        return 0
+        return 0, "no NVIDIA driver (libcuda.so.1)"
     count = ctypes.c_int(0)
-    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
-        return 0
-    return count.value
+    code = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
+    if code:
+        return 0, f"an NVIDIA driver that finds no usable GPU (CUDA error {code})"
+    return count.value, f"cuda:0 .. cuda:{count.value - 1}" if count.value else "no GPU"

@@ -27,7 +27,12 @@ __all__ = ["EngineEntry", "FileEntry", "TokenizerEntry"]
 _MAX_TOKENS = 2**24
 _MAX_COUNT = 2**16
 _MAX_BYTES = 2**63 - 1
-_SUFFIXES = {"onnxruntime": ".onnx", "tensorrt": ".engine", "tensorrt-rtx": ".engine"}
+_SUFFIXES = {
+    "onnxruntime": ".onnx",
+    "onnxruntime-tensorrt": ".onnx",
+    "tensorrt": ".engine",
+    "tensorrt-rtx": ".engine",
+}
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,8 @@ class EngineEntry:
     graph: str = field(metadata=relative_path())
     """Path inside the package: "*.onnx" for ONNX Runtime, "*.engine" for TensorRT."""
     backend: str = field(metadata=text())
-    """"onnxruntime", "tensorrt" or "tensorrt-rtx"; others load in releases that have them."""
+    """"onnxruntime", "onnxruntime-tensorrt", "tensorrt" or "tensorrt-rtx"; others load in
+    releases that have them."""
     layout: str = field(metadata=choice("in_place", "concatenated"))
     """"in_place": past and present keys and values are one buffer of `max_length` tokens."""
     storage: str = field(metadata=choice("fp32", "fp16", "bf16", "int8", "int4"))
@@ -110,6 +116,12 @@ class EngineEntry:
                 f"{self.num_kv_heads}",
                 f"a divisor of num_attention_heads {self.num_attention_heads}",
             )
+
+    @property
+    def kv_cache_bytes(self) -> int:
+        """Size of the KV cache."""
+        elements = self.num_kv_heads * self.max_length * self.head_size
+        return 2 * self.num_layers * elements * (4 if self.kv_dtype == "float32" else 2)
 
 
 @dataclass(frozen=True)

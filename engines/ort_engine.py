@@ -15,23 +15,30 @@ were bound once, run, read the logits array. Truncation changes one number.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specdec.engines.devices import Device
-from specdec.engines.engine import Engine, EngineInfo, check_forward
+from specdec.engines.engine import EngineInfo, check_forward
 from specdec.engines.errors import EngineError
-from specdec.engines.manifest_entries import EngineEntry
-from specdec.engines.ort_interface import PAST, PRESENT, check_interface
-from specdec.engines.ort_session import create_session, one_line
+from specdec.engines.ort_binding import HOST, BoundPass, input_devices
+from specdec.engines.ort_head import LogitsHead
+from specdec.engines.ort_interface import PAST, PRESENT
+from specdec.engines.ort_options import DEFAULT_ORT_OPTIONS, OrtOptions
+from specdec.engines.ort_session import one_line
+from specdec.engines.reduction import ReducedRow, Reduction
 
-__all__ = ["KVCache", "OrtEngine", "load_ort_engine"]
+__all__ = ["KVCache", "OrtEngine"]
 
-_KEPT_WIDTHS = 64
+_Read = TypeVar("_Read")
+
+_KEPT_PASSES = 64
+_CAPTURED_ROWS = 33
+"""Passes up to the largest verification are captured as CUDA graphs; prompts are not."""
 
 
 @dataclass
@@ -44,31 +51,27 @@ class KVCache:
     length: int = 0
 
 
-@dataclass(frozen=True)
-class _Width:
-    """One prepared call: M rows, N scored."""
-
-    binding: Any
-    token_ids: NDArray[np.int64]
-    positions: NDArray[np.int64]
-    logits: NDArray[np.float32]
-    keep_alive: tuple[Any, ...]
-    """ORT reads these arrays by address: they live as long as the binding."""
-
-
 class OrtEngine:
     """One exported model behind the `Engine` protocol; see `specdec.engines.engine`."""
 
-    def __init__(self, session: Any, info: EngineInfo, cache: KVCache, prefill_chunk: int) -> None:
-        """Wrap a loaded session; `load_ort_engine` is the usual way in."""
+    def __init__(
+        self,
+        session: Any,
+        info: EngineInfo,
+        cache: KVCache,
+        prefill_chunk: int,
+        options: OrtOptions = DEFAULT_ORT_OPTIONS,
+    ) -> None:
+        """Wrap a loaded session; `specdec.engines.ort_load` is the usual way in."""
         self._session = session
         self._info = info
         self._cache = cache
         self._prefill_chunk = prefill_chunk
-        self._inputs = {node.name for node in session.get_inputs()}
-        self._seqlens_k = np.zeros(1, np.int32)
-        self._total_length = np.zeros(1, np.int32)
-        self._widths: dict[tuple[int, int], _Width] = {}
+        self._options = options
+        self._places = input_devices(session, cache.device)
+        self._head = LogitsHead(info.name, cache.device, info.vocab_size, info.logits_width)
+        self._passes: dict[tuple[int, int], BoundPass] = {}
+        self._retired_bytes = self._num_graphs = 0
 
     @property
     def info(self) -> EngineInfo:
@@ -90,26 +93,33 @@ class OrtEngine:
         """Rows per pass that suit a long prompt."""
         return self._prefill_chunk
 
+    @property
+    def bytes_moved(self) -> int:
+        """Bytes copied between host and device so far; none on the CPU."""
+        moved = sum(bound.bytes_moved for bound in self._passes.values())
+        return self._retired_bytes + moved + self._head.bytes_moved
+
     def forward(self, token_ids: NDArray[np.int64], num_logits: int) -> NDArray[np.float32]:
-        """See `Engine.forward`; the result is a view of the bound output array."""
-        if self._session is None:
-            raise EngineError(f"the {self._info.name} engine is closed; load the package again")
-        past = self._cache.length
-        rows = check_forward(self._info, past, token_ids, num_logits)
-        width = self._width(rows, max(num_logits, 1))
-        np.copyto(width.token_ids, token_ids)
-        width.positions[0] = np.arange(past, past + rows)
-        self._seqlens_k[0] = past + rows - 1
-        self._total_length[0] = past + rows
-        try:
-            self._session.run_with_iobinding(width.binding)
-        except Exception as error:  # the binding raises a dozen unrelated classes
-            raise EngineError(
-                f"the {self._info.name} engine failed on {rows} rows at position {past}: "
-                f"{one_line(error)}"
-            ) from error
-        self._cache.length = past + rows
-        return width.logits[:, :num_logits]
+        """See `Engine.forward`; the result is a view of a buffer that the next pass overwrites."""
+        if num_logits == 0:
+            self._run(token_ids, 0, lambda _: None)
+            return np.empty((1, 0, self._info.logits_width), np.float32)
+        return self._run(token_ids, num_logits, self._head.full)
+
+    def reduces(self, reduction: Reduction) -> bool:
+        """See `ReducingEngine.reduces`: on the CPU only sums over whole rows are worth it."""
+        if reduction.count > self._info.vocab_size or self._options.reduce_logits is False:
+            return False
+        pays = self._cache.device != HOST or reduction.temperature is not None
+        return pays or self._options.reduce_logits is True
+
+    def forward_reduced(
+        self, token_ids: NDArray[np.int64], num_logits: int, reduction: Reduction
+    ) -> list[ReducedRow]:
+        """See `ReducingEngine.forward_reduced`."""
+        if num_logits == 0:
+            return self._run(token_ids, 0, lambda _: [])
+        return self._run(token_ids, num_logits, lambda bound: self._head.reduced(bound, reduction))
 
     def truncate(self, length: int) -> None:
         """See `Engine.truncate`: the buffers are untouched, only the length changes."""
@@ -122,119 +132,64 @@ class OrtEngine:
 
     def close(self) -> None:
         """Drop the session, its bindings and, unless shared, the cache."""
-        self._widths.clear()
+        self._passes.clear()
+        self._head.close()
         self._session = None
         self._cache = KVCache({}, self._cache.device)
 
-    def _width(self, rows: int, num_logits: int) -> _Width:
+    def _run(
+        self, token_ids: NDArray[np.int64], num_logits: int, read: Callable[[BoundPass], _Read]
+    ) -> _Read:
+        """Run a pass that scores `num_logits` rows, or one when none is wanted, and read it."""
+        if self._session is None:
+            raise EngineError(f"the {self._info.name} engine is closed; load the package again")
+        past = self._cache.length
+        rows = check_forward(self._info, past, token_ids, num_logits)
+        try:
+            bound = self._prepared(rows, max(num_logits, 1))
+            bound.run(token_ids, past)
+            result = read(bound)
+        except Exception as error:  # the binding raises a dozen unrelated classes
+            raise EngineError(
+                f"the {self._info.name} engine failed on {rows} rows at position {past}: "
+                f"{one_line(error)}"
+            ) from error
+        self._cache.length = past + rows
+        return result
+
+    def _prepared(self, rows: int, num_logits: int) -> BoundPass:
         key = (rows, num_logits)
-        width = self._widths.get(key)
-        if width is None:
-            if len(self._widths) >= _KEPT_WIDTHS:
-                self._widths.pop(next(iter(self._widths)))
-            width = self._widths[key] = self._bind(rows, num_logits)
-        return width
+        bound = self._passes.get(key)
+        if bound is None:
+            if len(self._passes) >= _KEPT_PASSES:
+                oldest = self._passes.pop(next(iter(self._passes)))
+                self._retired_bytes += oldest.bytes_moved
+                self._head.forget(oldest)
+            bound = self._passes[key] = self._bind(rows, num_logits)
+        return bound
 
-    def _bind(self, rows: int, num_logits: int) -> _Width:
-        from onnxruntime import OrtValue
-
-        token_ids = np.zeros((1, rows), np.int64)
-        positions = np.zeros((1, rows), np.int64)
-        logits = np.zeros((1, num_logits, self._info.logits_width), np.float32)
-        arrays: dict[str, NDArray[Any]] = {
-            "input_ids": token_ids,
-            "position_ids": positions,
-            "seqlens_k": self._seqlens_k,
-            "total_sequence_length": self._total_length,
-            "logit_rows": np.arange(rows - num_logits, rows),
-        }
-        binding = self._session.io_binding()
-        kept: list[Any] = []
-        for name, array in arrays.items():
-            if name in self._inputs:
-                value = OrtValue.ortvalue_from_numpy(array)
-                binding.bind_ortvalue_input(name, value)
-                kept += [array, value]
-        output = OrtValue.ortvalue_from_numpy(logits)
-        binding.bind_ortvalue_output("logits", output)
-        for name, value in self._cache.buffers.items():
-            binding.bind_ortvalue_input(PAST + name, value)
-            binding.bind_ortvalue_output(PRESENT + name, value)
-        return _Width(binding, token_ids, positions, logits, (*kept, output, self._cache.buffers))
-
-
-def load_ort_engine(
-    graph: Path,
-    entry: EngineEntry,
-    *,
-    name: str,
-    device: Device,
-    num_threads: int | None = None,
-    share_cache_with: Engine | None = None,
-) -> Engine:
-    """Load one engine of a package.
-
-    Args:
-        graph: the `.onnx` file.
-        entry: its manifest entry.
-        name: "target" or "draft".
-        device: where to run.
-        num_threads: CPU threads, None for the default.
-        share_cache_with: read and write this engine's KV cache instead of an own one.
-
-    Raises:
-        EngineError: the graph does not load, or is not what the entry says.
-        MissingDependencyError, DeviceError: see `create_session`.
-    """
-    session = create_session(graph, name=name, device=device, num_threads=num_threads)
-    info = EngineInfo(
-        name=name,
-        vocab_size=entry.vocab_size,
-        logits_width=entry.logits_width,
-        max_length=entry.max_length,
-        num_layers=entry.num_layers,
-        num_attention_heads=entry.num_attention_heads,
-        num_kv_heads=entry.num_kv_heads,
-        head_size=entry.head_size,
-        storage=entry.storage,
-        compute=entry.compute,
-        backend=entry.backend,
-        device=str(device),
-    )
-    check_interface(session, entry, name)
-    if entry.layout == "concatenated":
-        from specdec.engines.ort_concatenated import ConcatenatedEngine
-
-        return ConcatenatedEngine(session, info, entry.prefill_chunk)
-    if share_cache_with is None:
-        cache = KVCache(_allocate(entry, name, device), device)
-    elif isinstance(share_cache_with, OrtEngine):
-        cache = share_cache_with.cache
-    else:
-        raise EngineError(
-            f"the {name} engine cannot share the cache of a {type(share_cache_with).__name__}; "
-            "allowed is an in-place ONNX Runtime engine"
+    def _bind(self, rows: int, num_logits: int) -> BoundPass:
+        captures = self._options.cuda_graphs and rows <= _CAPTURED_ROWS
+        values = self._cache.buffers.items()
+        return BoundPass(
+            self._session,
+            self._places,
+            {prefix + name: value for prefix in (PAST, PRESENT) for name, value in values},
+            device=self._cache.device,
+            rows=rows,
+            num_logits=num_logits,
+            logits_width=self._info.logits_width,
+            fixed_total=self._info.max_length if captures else None,
+            run_options=self._run_options(captures),
         )
-    return OrtEngine(session, info, cache, entry.prefill_chunk)
 
+    def _run_options(self, captures: bool) -> Any:
+        """Number of the CUDA graph of a pass, -1 for none; None where graphs are not captured."""
+        if not self._options.cuda_graphs:
+            return None
+        from onnxruntime import RunOptions
 
-def _allocate(entry: EngineEntry, name: str, device: Device) -> dict[str, Any]:
-    """Zeroed KV buffers on the device; the system hands out their pages as they fill."""
-    from onnxruntime import OrtValue
-
-    dtype = np.float16 if entry.kv_dtype == "float16" else np.float32
-    shape = (1, entry.num_kv_heads, entry.max_length, entry.head_size)
-    buffers: dict[str, Any] = {}
-    try:
-        for layer in range(entry.num_layers):
-            for part in ("key", "value"):
-                zeros = np.zeros(shape, dtype)
-                value = OrtValue.ortvalue_from_numpy(zeros, device.kind, device.index)
-                buffers[f"{layer}.{part}"] = value
-    except Exception as error:  # MemoryError, or whatever the device's allocator raises
-        size = 2 * entry.num_layers * int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-        raise EngineError(
-            f"the {name} engine's KV cache of {entry.max_length} tokens needs {size / 1e9:.1f} GB "
-            f"on {device}, which cannot be had; export with a smaller --max-length"
-        ) from error
-    return buffers
+        self._num_graphs += captures
+        options = RunOptions()
+        options.add_run_config_entry("gpu_graph_id", str(self._num_graphs if captures else -1))
+        return options

@@ -8,17 +8,36 @@ during a run and are told to stop when it ends.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from specdec.engines.devices import Device, require_provider
-from specdec.engines.errors import EngineError
+from specdec.engines.errors import DeviceError, EngineError
+from specdec.engines.ort_cache import mapped_graph
+from specdec.engines.ort_gpu import (
+    SESSION_ENTRIES,
+    TensorRTPlan,
+    check_assignment,
+    cuda_failure,
+    find_cuda_libraries,
+    gpu_providers,
+    provider_name,
+)
+from specdec.engines.ort_options import DEFAULT_ORT_OPTIONS, OrtOptions
 
 __all__ = ["create_session", "one_line"]
 
 
 def create_session(
-    graph: Path, *, name: str, device: Device, num_threads: int | None = None
+    graph: Path,
+    *,
+    name: str,
+    device: Device,
+    num_threads: int | None = None,
+    options: OrtOptions = DEFAULT_ORT_OPTIONS,
+    content: str | None = None,
+    tensorrt: TensorRTPlan | None = None,
 ) -> Any:
     """Load an ONNX file.
 
@@ -27,18 +46,104 @@ def create_session(
         name: "target" or "draft", for messages.
         device: where to run.
         num_threads: threads of the CPU pool; None lets ONNX Runtime use the physical cores.
+        options: all but `reduce_logits` count here.
+        content: identifies the file and its weights in `options.load_cache`; None does not use it.
+        tensorrt: let TensorRT's provider run it on a GPU.
 
     Returns:
         An `onnxruntime.InferenceSession`.
 
     Raises:
         MissingDependencyError: no ONNX Runtime, or one without the device's provider.
-        DeviceError: the device is not on this machine.
-        EngineError: the file cannot be loaded, or another provider would run it.
+        DeviceError: the device is not on this machine, or CUDA's libraries are not.
+        EngineError: the file cannot be loaded, or another provider would run it or, unless
+            allowed, the parts of it that take the time.
     """
     require_provider(device)
+    if device.kind == "cpu" and options.cuda_graphs:
+        raise EngineError(
+            f"cuda_graphs is True and the {name} engine runs on {device}; allowed is a GPU: leave "
+            'it out, or choose device="cuda"'
+        )
     if num_threads is not None and (type(num_threads) is not int or num_threads < 1):
         raise EngineError(f"num_threads is {num_threads!r}; allowed is None or at least 1")
+    import onnxruntime
+
+    session_options = _session_options(num_threads)
+    path = graph
+    providers: list[Any] = [device.provider]
+    if device.kind == "cuda":
+        find_cuda_libraries(device)
+        for entry in SESSION_ENTRIES:
+            session_options.add_session_config_entry(entry, "1")
+        providers = gpu_providers(device, options, tensorrt)
+    elif options.load_cache is not None and content is not None:
+        path = mapped_graph(graph, options.load_cache, content, partial(_save, graph, name), name)
+        session_options.graph_optimization_level = (
+            onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        )
+    try:
+        session = onnxruntime.InferenceSession(
+            str(path), session_options, providers=providers, enable_fallback=0
+        )
+    except Exception as error:  # the binding raises a dozen unrelated classes
+        if options.cuda_graphs and "graph capture" in str(error):
+            raise EngineError(
+                f"the {name} engine cannot be captured as CUDA graphs, since parts of it run on "
+                f"the CPU; load without cuda_graphs ({one_line(error)})"
+            ) from error
+        if device.kind == "cuda" and (failure := cuda_failure(error)):
+            raise DeviceError(
+                f"ONNX Runtime {onnxruntime.__version__} cannot use {device}: {failure}; update "
+                "the driver, or install an onnxruntime-gpu that was built for its CUDA version"
+            ) from error
+        raise _cannot_load(path, name, error) from error
+    got, wanted = session.get_providers()[0], provider_name(providers[0])
+    if got != wanted:
+        raise EngineError(
+            f"the {name} engine would run on {got}, not on {wanted} as device {device} "
+            "asks; check the driver and the CUDA libraries, which "
+            'pip install "onnxruntime-gpu[cuda,cudnn]" brings, or choose device="cpu"'
+        )
+    if device.kind == "cuda" and not options.allow_cpu_fallback:
+        check_assignment(session, wanted, device, name)
+    return session
+
+
+def one_line(error: BaseException, limit: int = 300) -> str:
+    """The message of a backend's exception, white space collapsed, at most `limit` long."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
+def _save(graph: Path, name: str, out: Path) -> None:
+    """Write the graph as this ONNX Runtime optimizes it for this CPU, its weights packed."""
+    import onnxruntime
+
+    options = _session_options(None)
+    options.optimized_model_filepath = str(out)
+    for entry, value in (
+        ("optimized_model_external_initializers_file_name", f"{out.name}.data"),
+        ("optimized_model_external_initializers_min_size_in_bytes", "1024"),
+        ("save_external_prepacked_constant_initializers", "1"),
+    ):
+        options.add_session_config_entry(f"session.{entry}", value)
+    try:
+        onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # the binding raises a dozen unrelated classes
+        raise _cannot_load(graph, name, error) from error
+
+
+def _cannot_load(graph: Path, name: str, error: Exception) -> EngineError:
+    import onnxruntime
+
+    return EngineError(
+        f"ONNX Runtime {onnxruntime.__version__} cannot load the {name} engine "
+        f"{graph.name}: {one_line(error)}"
+    )
+
+
+def _session_options(num_threads: int | None) -> Any:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -49,29 +154,4 @@ def create_session(
     options.add_session_config_entry("session.force_spinning_stop", "1")
     # A graph with DequantizeLinear computes what it says, as TensorRT does: no integer kernels.
     options.add_session_config_entry("session.disable_quant_qdq", "1")
-    try:
-        session = onnxruntime.InferenceSession(str(graph), options, providers=_providers(device))
-    except Exception as error:  # the binding raises a dozen unrelated classes
-        raise EngineError(
-            f"ONNX Runtime {onnxruntime.__version__} cannot load the {name} engine "
-            f"{graph.name}: {one_line(error)}"
-        ) from error
-    got = session.get_providers()[0]
-    if got != device.provider:
-        raise EngineError(
-            f"the {name} engine would run on {got}, not on {device.provider} as device {device} "
-            'asks; check the driver and CUDA libraries, or choose device="cpu"'
-        )
-    return session
-
-
-def one_line(error: BaseException, limit: int = 300) -> str:
-    """The message of a backend's exception, white space collapsed, at most `limit` long."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= limit else f"{text[: limit - 3]}..."
-
-
-def _providers(device: Device) -> list[Any]:
-    if device.kind == "cpu":
-        return [device.provider]
-    return [(device.provider, {"device_id": device.index}), "CPUExecutionProvider"]
+    return options

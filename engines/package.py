@@ -12,13 +12,15 @@ from specdec.engines.devices import Device, require_provider
 from specdec.engines.engine import Engine
 from specdec.engines.errors import EngineError
 from specdec.engines.manifest import EngineEntry, Manifest
+from specdec.engines.ort_memory import Need, check_gpu_memory
+from specdec.engines.ort_options import DEFAULT_ORT_OPTIONS, OrtOptions
 from specdec.engines.package_reader import Package, read_package
 from specdec.engines.strict_json import shown
 
 __all__ = ["LoadedPackage", "Package", "load_engines", "load_package", "read_package"]
 
 _TENSORRT = ("tensorrt", "tensorrt-rtx")
-_BACKENDS = ("onnxruntime", *_TENSORRT)
+_BACKENDS = ("onnxruntime", "onnxruntime-tensorrt", *_TENSORRT)
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,7 @@ def load_package(
     verify_checksums: bool = True,
     num_threads: int | None = None,
     load_draft: bool = True,
+    ort: OrtOptions = DEFAULT_ORT_OPTIONS,
 ) -> LoadedPackage:
     """Read a package, verify it, and build its engines.
 
@@ -96,10 +99,11 @@ def load_package(
         verify_checksums: hash every file first; see `read_package`.
         num_threads: CPU threads of each engine, 1 or more; None leaves the choice to it.
         load_draft: False builds the target alone.
+        ort: how engines on ONNX Runtime run.
 
     Raises:
         PackageError: as `read_package`.
-        DeviceError: a device is not understood or not on this machine.
+        DeviceError: a device is not understood, not on this machine, or too small.
         MissingDependencyError: ONNX Runtime, or its build for the device, is not installed.
         EngineError: the backend is not of this release, `num_threads` is below 1, or an engine
             cannot be built; what was built before is closed.
@@ -112,6 +116,7 @@ def load_package(
         draft_device=other_device,
         num_threads=num_threads,
         load_draft=load_draft,
+        ort=ort,
     )
 
 
@@ -122,6 +127,7 @@ def load_engines(
     draft_device: str | Device | None = None,
     num_threads: int | None = None,
     load_draft: bool = True,
+    ort: OrtOptions = DEFAULT_ORT_OPTIONS,
 ) -> LoadedPackage:
     """Build the engines of a package that is known to be sound.
 
@@ -136,24 +142,36 @@ def load_engines(
     if draft_entry is not None:
         _check_runnable("draft", draft_entry, other_device)
 
+    shares = (
+        draft_entry is not None
+        and draft_entry.shares_target_cache
+        and other_device == target_device
+        and draft_entry.kv_dtype == target_entry.kv_dtype
+    )
+    needs = [Need("target", package.target_graph, target_entry, target_device)]
+    if draft_entry is not None:
+        graph = package.files[draft_entry.graph]
+        needs.append(Need("draft", graph, draft_entry, other_device, own_cache=not shares))
+    check_gpu_memory(needs)
     target = _load_engine(
-        package.target_graph,
+        package,
         target_entry,
         name="target",
         device=target_device,
         num_threads=num_threads,
+        options=ort,
     )
     if draft_entry is None:
         return LoadedPackage(package, target, None, False)
-    shares = draft_entry.shares_target_cache and other_device == target_device
     try:
         draft = _load_engine(
-            package.files[draft_entry.graph],
+            package,
             draft_entry,
             name="draft",
             device=other_device,
             num_threads=num_threads,
             share_cache_with=target if shares else None,
+            options=ort,
         )
     except BaseException:
         target.close()
@@ -168,26 +186,28 @@ def _check_runnable(name: str, entry: EngineEntry, device: Device) -> None:
             f"{', '.join(_BACKENDS)}; export the package with --backend onnxruntime"
         )
     if entry.backend not in _TENSORRT:
-        require_provider(device)
+        require_provider(device, tensorrt=entry.backend == "onnxruntime-tensorrt")
 
 
 def _load_engine(
-    graph: Path,
+    package: Package,
     entry: EngineEntry,
     *,
     name: str,
     device: Device,
     num_threads: int | None,
+    options: OrtOptions,
     share_cache_with: Engine | None = None,
 ) -> Engine:
     """Build one engine with its backend; `num_threads` concerns engines on the CPU alone."""
+    graph = package.files[entry.graph]
     if entry.backend in _TENSORRT:
         from specdec.engines.tensorrt_load import load_tensorrt_engine
 
         return load_tensorrt_engine(
             graph, entry, name=name, device=device, share_cache_with=share_cache_with
         )
-    from specdec.engines.ort_engine import load_ort_engine
+    from specdec.engines.ort_load import load_ort_engine
 
     return load_ort_engine(
         graph,
@@ -196,4 +216,13 @@ def _load_engine(
         device=device,
         num_threads=num_threads,
         share_cache_with=share_cache_with,
+        options=options,
+        content=_content(package, entry),
     )
+
+
+def _content(package: Package, entry: EngineEntry) -> str:
+    """The checksums of all files that make up an engine."""
+    start = f"{Path(entry.graph).parent.as_posix()}/"
+    files = package.manifest.files
+    return " ".join(files[name].sha256 for name in sorted(files) if name.startswith(start))

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from specdec.engines.cuda_driver import CudaDevice
+from specdec.engines.cuda_driver import CudaDevice, require_memory
 from specdec.engines.devices import Device
 from specdec.engines.engine import Engine, EngineInfo
 from specdec.engines.errors import DeviceError, EngineError
@@ -21,9 +21,9 @@ from specdec.engines.ort_interface import PAST, PRESENT
 from specdec.engines.tensorrt_engine import DeviceCache, TensorRTEngine, free_cache
 from specdec.engines.tensorrt_module import collecting_logger, import_tensorrt
 
-__all__ = ["cache_bytes", "check_version", "load_tensorrt_engine"]
+__all__ = ["check_version", "load_tensorrt_engine"]
 
-_KV_TYPES = {"float16": ("HALF", 2), "float32": ("FLOAT", 4), "bfloat16": ("BF16", 2)}
+_KV_TYPES = {"float16": "HALF", "float32": "FLOAT", "bfloat16": "BF16"}
 
 
 def load_tensorrt_engine(
@@ -64,8 +64,9 @@ def load_tensorrt_engine(
     gpu = open_device(device.index)
     with _released_on_error(gpu):
         _check_capability(gpu, built, name, device)
-        own_cache = 0 if share_cache_with is not None else cache_bytes(entry)
-        _check_memory(gpu, path.stat().st_size + own_cache, name, device)
+        own_cache = 0 if share_cache_with is not None else entry.kv_cache_bytes
+        needed = path.stat().st_size + own_cache
+        require_memory(gpu, needed, f"the {name} engine needs", device)
         engine = _deserialize(trt, path, name)
         _check_interface(trt, engine, entry, name)
         if share_cache_with is None:
@@ -105,12 +106,6 @@ def load_tensorrt_engine(
     return made
 
 
-def cache_bytes(entry: EngineEntry) -> int:
-    """Size of a KV cache in bytes."""
-    elements = entry.num_kv_heads * entry.max_length * entry.head_size
-    return 2 * entry.num_layers * elements * _KV_TYPES[entry.kv_dtype][1]
-
-
 def check_version(trt: Any, entry: EngineEntry, name: str) -> None:
     """Refuse an engine of another TensorRT version, which could not be read or not be trusted.
 
@@ -144,16 +139,6 @@ def _check_capability(gpu: CudaDevice, built: TensorRTEntry, name: str, device: 
         )
 
 
-def _check_memory(gpu: CudaDevice, needed: int, name: str, device: Device) -> None:
-    free, total = gpu.memory()
-    if needed > free:
-        raise DeviceError(
-            f"the {name} engine needs at least {needed / 1e9:.2f} GB of {device}, which has "
-            f"{free / 1e9:.2f} GB free of {total / 1e9:.2f}; free some, or export with a smaller "
-            "--max-length or precision"
-        )
-
-
 def _deserialize(trt: Any, path: Path, name: str) -> Any:
     logger = collecting_logger(trt)
     engine = trt.Runtime(logger).deserialize_cuda_engine(path.read_bytes())
@@ -167,7 +152,7 @@ def _deserialize(trt: Any, path: Path, name: str) -> Any:
 
 def _check_interface(trt: Any, engine: Any, entry: EngineEntry, name: str) -> None:
     """Hold names, element types and shapes of the engine against the manifest."""
-    half_or_float = getattr(trt.DataType, _KV_TYPES[entry.kv_dtype][0])
+    half_or_float = getattr(trt.DataType, _KV_TYPES[entry.kv_dtype])
     cache = (half_or_float, (1, entry.num_kv_heads, entry.max_length, entry.head_size))
     expected: dict[str, tuple[Any, tuple[int, ...]]] = {
         "input_ids": (trt.DataType.INT64, (1, -1)),
@@ -204,7 +189,7 @@ def _shown(tensor: tuple[Any, tuple[int, ...]] | None) -> str:
 
 
 def _make_cache(gpu: CudaDevice, entry: EngineEntry) -> DeviceCache:
-    size = cache_bytes(entry) // (2 * entry.num_layers)
+    size = entry.kv_cache_bytes // (2 * entry.num_layers)
     cache = DeviceCache(gpu, gpu.create_stream(), {})
     try:
         for layer in range(entry.num_layers):

@@ -18,7 +18,7 @@ from specdec.engines.devices import Device
 from specdec.engines.engine import Engine
 from specdec.engines.errors import SpecdecError
 from specdec.engines.manifest import EngineEntry
-from specdec.engines.ort_engine import load_ort_engine
+from specdec.engines.ort_load import load_ort_engine
 from specdec.export.errors import ExportCheckError
 from specdec.export.graphs import write_engine
 from specdec.export.memory import release_memory

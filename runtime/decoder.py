@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from specdec.engines.engine import Engine
+from specdec.engines.ort_options import DEFAULT_ORT_OPTIONS, OrtOptions
 from specdec.runtime.chat import ChatTemplate
 from specdec.runtime.drafters import Drafter
 from specdec.runtime.errors import BusyError, ClosedError
@@ -98,6 +99,7 @@ class SpeculativeDecoder:
         verify_checksums: bool = True,
         num_threads: int | None = None,
         drafter: DrafterName = "auto",
+        ort: OrtOptions = DEFAULT_ORT_OPTIONS,
     ) -> SpeculativeDecoder:
         """Load a package directory written by `specdec-export`.
 
@@ -108,6 +110,7 @@ class SpeculativeDecoder:
             verify_checksums: hash every file before use.
             num_threads: threads an engine may use; None lets the backend choose.
             drafter: as in the constructor.
+            ort: how engines on ONNX Runtime run: CUDA graphs, memory, logits reduced on the device.
 
         Raises:
             PackageError: the directory is not a sound package.
@@ -123,6 +126,7 @@ class SpeculativeDecoder:
             verify_checksums=verify_checksums,
             num_threads=num_threads,
             drafter=drafter,
+            ort=ort,
         )
 
     @property

@@ -140,7 +140,9 @@ class ModelDrafter:
         draft_probs: list[Distribution] = []
         feed = self._missing(committed, context.meter)
         while True:
-            logits = context.meter.forward("draft", self.engine, feed, 1)[0]
+            logits = context.meter.forward(
+                "draft", self.engine, feed, 1, context.process.reduction
+            )[0]
             try:
                 law = context.process(logits, tokens, len(committed) + len(tokens))
             except NoTokenLeftError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from os import PathLike
 from pathlib import Path
 
+from specdec.engines.ort_options import DEFAULT_ORT_OPTIONS, OrtOptions
 from specdec.engines.package import LoadedPackage, load_package
 from specdec.runtime.chat import ChatTemplate
 from specdec.runtime.decoder import SpeculativeDecoder
@@ -23,6 +24,7 @@ def load_decoder(
     verify_checksums: bool = True,
     num_threads: int | None = None,
     drafter: DrafterName = "auto",
+    ort: OrtOptions = DEFAULT_ORT_OPTIONS,
 ) -> SpeculativeDecoder:
     """Load a package and wire its engines, tokenizer and chat template together.
 
@@ -36,6 +38,7 @@ def load_decoder(
         verify_checksums=verify_checksums,
         num_threads=num_threads,
         load_draft=drafter not in ("ngram", "none"),
+        ort=ort,
     )
     try:
         return decoder_for(package, drafter=drafter)

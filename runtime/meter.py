@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 
 from specdec.engines.engine import Engine
-from specdec.runtime.distribution import Floats
+from specdec.engines.reduction import ReducingEngine, Reduction
+from specdec.runtime.processing import LogitRow
 
 __all__ = ["Meter", "Phase", "chunk_size", "prefill"]
 
@@ -25,20 +26,37 @@ class Meter:
         self.seconds: dict[Phase, float] = {"prefill": 0.0, "draft": 0.0, "verify": 0.0}
 
     def forward(
-        self, phase: Phase, engine: Engine, tokens: Sequence[int], num_logits: int
-    ) -> Floats:
+        self,
+        phase: Phase,
+        engine: Engine,
+        tokens: Sequence[int],
+        num_logits: int,
+        reduction: Reduction | None = None,
+    ) -> Sequence[LogitRow]:
         """Append `tokens` to the engine's cache.
 
+        Args:
+            reduction: what is enough to know of each row; None asks for all of it.
+
         Returns:
-            float [num_logits, logits_width] for the last rows; overwritten by the next pass.
+            `num_logits` rows for the last tokens, reduced when the engine can and it pays, else
+            float [logits_width] each. The next pass overwrites them.
         """
         token_ids = np.array([tokens], dtype=np.int64)
+        reducing = reduction and _reducing(engine, reduction)
         started = perf_counter()
         try:
-            logits: Floats = engine.forward(token_ids, num_logits)[0]
+            if reduction and reducing:
+                return reducing.forward_reduced(token_ids, num_logits, reduction)
+            logits: Sequence[LogitRow] = engine.forward(token_ids, num_logits)[0]
             return logits
         finally:
             self.seconds[phase] += perf_counter() - started
+
+
+def _reducing(engine: Engine, reduction: Reduction) -> ReducingEngine | None:
+    reduces = getattr(engine, "reduces", None)
+    return cast(ReducingEngine, engine) if reduces is not None and reduces(reduction) else None
 
 
 def chunk_size(engine: Engine) -> int:

@@ -99,6 +99,12 @@ class TokenHistory:
             out[self._ends] = -np.inf
         return out
 
+    @property
+    def adjusts(self) -> bool:
+        """Whether an option may change the logits of some position."""
+        options = self._bias.size or self._seen or self._written or self._ngrams
+        return bool(options or (self.params.min_new_tokens > 0 and self._ends.size))
+
     def banning_options(self, extension: Sequence[int]) -> list[str]:
         """Names of the options that can forbid a token at the position after `extension`."""
         names = []

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from specdec.runtime.caches import Caches
-from specdec.runtime.distribution import Distribution, Floats
+from specdec.runtime.distribution import Distribution
 from specdec.runtime.draft_length import PLAIN, Choice, DraftLength, RoundOutcome
 from specdec.runtime.drafters import NOTHING, DraftContext, Drafter, Offer, Proposal
 from specdec.runtime.logprobs import TokenLogprobs, token_logprobs
 from specdec.runtime.output import Output
 from specdec.runtime.penalties import TokenHistory
-from specdec.runtime.processing import LogitsProcessor
+from specdec.runtime.processing import LogitRow, LogitsProcessor, full_row
 from specdec.runtime.randomness import RoundRandom
 from specdec.runtime.stats import Recorder
 from specdec.runtime.verify import Verifier
@@ -31,9 +31,13 @@ class LazyRows:
     """The target's distributions of a round, each computed when first asked for."""
 
     def __init__(
-        self, logits: Floats, process: LogitsProcessor, drafted: Sequence[int], start: int
+        self,
+        logits: Sequence[LogitRow],
+        process: LogitsProcessor,
+        drafted: Sequence[int],
+        start: int,
     ) -> None:
-        """Wrap float logits [K + 1, width]; row i follows the first i drafted tokens."""
+        """Wrap K + 1 rows of logits; row i follows the first i drafted tokens."""
         self._logits = logits
         self._process = process
         self._drafted = drafted
@@ -82,7 +86,11 @@ class RoundLoop:
             self.caches.forget_draft_rows()
             proposed = perf_counter()
             logits = meter.forward(
-                "verify", target, [committed[-1], *draft.tokens], len(draft.tokens) + 1
+                "verify",
+                target,
+                [committed[-1], *draft.tokens],
+                len(draft.tokens) + 1,
+                None if self.num_logprobs is not None else self.process.reduction,
             )
             rows = LazyRows(logits, self.process, draft.tokens, start)
             verdict = self.verifier(rows, draft.draft_probs, draft.tokens, self.random)
@@ -132,8 +140,8 @@ class RoundLoop:
         )
 
     def _logprobs(
-        self, logits: Floats, rows: LazyRows, tokens: Sequence[int]
+        self, logits: Sequence[LogitRow], rows: LazyRows, tokens: Sequence[int]
     ) -> Iterator[TokenLogprobs]:
         if self.num_logprobs is not None:
             for i, token in enumerate(tokens):
-                yield token_logprobs(logits[i], rows[i], token, self.num_logprobs)
+                yield token_logprobs(full_row(logits[i]), rows[i], token, self.num_logprobs)

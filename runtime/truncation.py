@@ -11,8 +11,10 @@ import numpy as np
 
 from specdec.runtime.distribution import Floats, Ids
 
-__all__ = ["nucleus_ids", "top_k_ids"]
+__all__ = ["leading", "nucleus_ids", "surest_nucleus", "top_k_ids"]
 
+_MASS_ERROR = 1e-5
+"""Largest relative error of a mass that a device sums: of exp in float32, by far."""
 _GROUP = 32
 _FIRST_NUCLEUS = 128
 
@@ -76,3 +78,47 @@ def nucleus_ids(weights: Floats, top_p: float) -> Ids:
         count *= 8
     kept = int(np.searchsorted(mass, wanted, side="left")) + 1
     return np.sort(ids[order[:kept]])
+
+
+def leading(values: Floats, wanted: int, size: int) -> int | None:
+    """How many of the best values are known to lead the whole row, ties settled.
+
+    Args:
+        values: float [C], the best values of a row in descending order, at least one.
+        wanted: how many to take, at most C.
+        size: values in the whole row; C of them may be all.
+
+    Returns:
+        The largest number <= `wanted` (exactly `wanted` when that is below C) such that every
+        value outside is lower than every one inside; None when ties leave none.
+    """
+    count = values.shape[0]
+    if count >= size:
+        wanted = min(wanted, size)
+        return wanted if wanted == size or values[wanted - 1] > values[wanted] else None
+    if wanted < count:
+        return wanted if values[wanted - 1] > values[wanted] else None
+    return int(np.count_nonzero(values > values[-1])) or None
+
+
+def surest_nucleus(weights: Floats, mass: float, top_p: float) -> Ids | None:
+    """`nucleus_ids` of a row of which only the best are known.
+
+    Args:
+        weights: float [C], the weights of the best tokens, in ascending order of their ids.
+        mass: the weight of the whole row, as a device summed it.
+        top_p: 0 < top_p < 1.
+
+    Returns:
+        int64 [S], as indices into `weights`, ascending; None when the nucleus is larger, or ends
+        so close to `top_p` that the rounding of `mass` decides.
+    """
+    order = np.argsort(-weights, kind="stable")
+    sums = np.cumsum(weights[order], dtype=np.float64)
+    bounds = np.array([1.0 - _MASS_ERROR, 1.0 + _MASS_ERROR]) * top_p * mass
+    first, last = np.searchsorted(sums, bounds, side="left")
+    if first != last or first == sums.shape[0]:
+        return None
+    # The next token of equal weight could be one that is not known.
+    cut = weights[order[first]]
+    return None if cut == weights.min() else np.sort(order[: first + 1])

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
+from specdec.engines.ort_options import OrtOptions
 from specdec.runtime import SpecdecError, SpeculativeDecoder
 from specdec.runtime.embed.c_engine import open_engines
 from specdec.runtime.embed.c_results import ChunkCaller, fill_result
@@ -31,6 +33,7 @@ __all__ = ["attach", "report"]
 _INTERNAL = 99
 _INTERNAL_VERSION = 1
 _LOAD_OPTIONS = ("device", "draft_device", "verify_checksums", "num_threads", "drafter")
+_ORT_OPTIONS = tuple(field.name for field in fields(OrtOptions))
 
 
 def attach(ffi: Any, lib: Any) -> None:
@@ -80,9 +83,10 @@ class _PythonSide:
 
     def open(self, path: Any, options: Any, out: Any) -> None:
         given = read_options(self._bytes(options))
-        check_names(given, _LOAD_OPTIONS)
+        check_names(given, (*_LOAD_OPTIONS, *_ORT_OPTIONS))
+        ort = OrtOptions(**{name: given.pop(name) for name in _ORT_OPTIONS if name in given})
         folder = os.fsdecode(self._ffi.string(path))
-        out[0] = self._host.add(SpeculativeDecoder.load(folder, **given))
+        out[0] = self._host.add(SpeculativeDecoder.load(folder, ort=ort, **given))
 
     def open_engines(self, target: Any, draft: Any, options: Any, out: Any) -> None:
         given = read_options(self._bytes(options))

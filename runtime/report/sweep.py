@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
 
+from specdec.engines.ort_options import DEFAULT_ORT_OPTIONS, OrtOptions
 from specdec.engines.package import load_package
 from specdec.runtime.report.bench import BenchSettings, bench_package
 from specdec.runtime.report.bench_contents import BenchReport, BenchResult
@@ -30,6 +31,7 @@ def sweep(
     threads: Sequence[int | None] = (None,),
     device: str = "cpu",
     draft_device: str | None = None,
+    ort: OrtOptions = DEFAULT_ORT_OPTIONS,
     on_run: Callable[[Run], None] | None = None,
 ) -> BenchReport:
     """Benchmark every package with every number of threads.
@@ -40,6 +42,7 @@ def sweep(
         threads: CPU threads of each engine; None is ONNX Runtime's choice.
         device: where targets run.
         draft_device: where drafts run; None is `device`.
+        ort: how engines on ONNX Runtime run.
         on_run: called after each run.
 
     Raises:
@@ -57,6 +60,7 @@ def sweep(
                 draft_device=draft_device,
                 num_threads=num_threads,
                 load_draft=needs_draft,
+                ort=ort,
             ) as package:
                 used = replace(settings, num_threads=num_threads)
                 results += bench_package(package, used, sources, on_run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import onnxruntime
 import pytest
@@ -14,7 +15,9 @@ from specdec.engines import (
     available_devices,
     require_provider,
 )
+from specdec.engines.devices import _find_gpus
 from tests.engines.packages import assert_one_line
+from tests.tensorrt.double import DoubleDriver
 
 HAS_CUDA_BUILD = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
 
@@ -92,10 +95,36 @@ def test_a_build_without_cuda_is_told_what_to_install() -> None:
 
 @pytest.mark.skipif(not HAS_CUDA_BUILD, reason="this ONNX Runtime lacks the CUDA provider")
 def test_a_gpu_that_is_not_there_is_named() -> None:
-    with pytest.raises(DeviceError, match="cuda:999 is not on this machine"):
+    with pytest.raises(DeviceError, match="cuda:999 is not on this machine, which has") as caught:
         require_provider(Device("cuda", 999))
+    assert_one_line(caught.value)
     for device in available_devices():
         require_provider(device)
+
+
+@pytest.mark.parametrize(
+    ("driver", "found"),
+    [
+        (None, (0, "no NVIDIA driver (libcuda.so.1)")),
+        (DoubleDriver(gpus=2), (2, "cuda:0 .. cuda:1")),
+        (DoubleDriver(gpus=0), (0, "no GPU")),
+        (100, (0, "an NVIDIA driver that finds no usable GPU (CUDA error 100)")),
+    ],
+)
+def test_what_the_driver_says(
+    driver: Any, found: tuple[int, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(name: str) -> Any:
+        if driver is None:
+            raise OSError(name)
+        if isinstance(driver, int):
+            broken = DoubleDriver()
+            broken.fail["cuInit"] = driver
+            return broken
+        return driver
+
+    monkeypatch.setattr("ctypes.CDLL", load)
+    assert _find_gpus() == found
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from specdec.engines import Device, Engine, EngineError, ort_engine, read_package
+from specdec.engines import Device, Engine, EngineError, ort_load, read_package
 from specdec.engines.package import LoadedPackage, load_package
 from tests.engines.packages import (
     DRAFT_GRAPH,
@@ -115,13 +115,13 @@ def relist_tiny(root: Path, **draft: Any) -> None:
 def built(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Engine]]:
     """Every engine that loading builds, by name."""
     engines: dict[str, Engine] = {}
-    real = ort_engine.load_ort_engine
+    real = ort_load.load_ort_engine
 
     def record(*args: Any, **options: Any) -> Engine:
         engines[options["name"]] = real(*args, **options)
         return engines[options["name"]]
 
-    monkeypatch.setattr(ort_engine, "load_ort_engine", record)
+    monkeypatch.setattr(ort_load, "load_ort_engine", record)
     yield engines
     for engine in engines.values():
         engine.close()
@@ -265,5 +265,5 @@ def test_a_cache_that_no_memory_can_hold(root: Path) -> None:
     size = {"max_length": 2**24, "num_attention_heads": 2**16, "num_kv_heads": 2**16}
     huge = dataclasses.replace(entry, **size, head_size=2**16)
     with pytest.raises(EngineError) as caught:
-        ort_engine._allocate(huge, "target", Device("cpu"))
+        ort_load._allocate(huge, "target", Device("cpu"))
     assert "smaller --max-length" in assert_one_line(caught.value)

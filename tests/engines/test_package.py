@@ -191,7 +191,7 @@ def test_a_backend_of_another_release(root: Path, engine: str) -> None:
         load_package(root)
     message = assert_one_line(caught.value)
     assert f"engines.{engine}.backend is 'another'" in message
-    assert "this release runs onnxruntime, tensorrt, tensorrt-rtx" in message
+    assert "this release runs onnxruntime, onnxruntime-tensorrt, tensorrt, tensorrt-rtx" in message
 
 
 @pytest.mark.parametrize("options", [{"device": "tpu"}, {"draft_device": "tpu"}])

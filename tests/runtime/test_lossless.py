@@ -15,6 +15,7 @@ from specdec.runtime import SamplingParams, SpeculativeDecoder
 from specdec.runtime import verify as verify_module
 from specdec.runtime.verify import Verdict
 from tests.support.enumeration import Branching, chain_law, exact_law, largest_error
+from tests.support.reducing_engine import ReducingTableEngine
 from tests.support.table_engine import TableEngine, nearby_table, random_table
 
 TOLERANCE = 1e-12
@@ -32,11 +33,12 @@ def decoder_law(
     noise: float = 0.7,
     order: int = 1,
     prompt: list[int] = PROMPT,
+    engine: type[TableEngine] = TableEngine,
 ) -> tuple[dict, dict]:
     """(law of the decoder's output, law of plain sampling)."""
     table = random_table(seed, vocab_size, order)
-    target = TableEngine(table, padding=1)
-    draft = TableEngine(
+    target = engine(table, padding=1)
+    draft = engine(
         nearby_table(table, seed + 1, noise),
         name="draft",
         padding=3,
@@ -99,6 +101,9 @@ WARPS = {
     },
 }
 
+ADJUSTED = {"repetition", "counts", "ngram", "minimum", "bias"}
+"""Options that change logits before anything is chosen, which takes whole rows."""
+
 
 @pytest.mark.parametrize("verify", ["token", "block"])
 @pytest.mark.parametrize("shares_cache", [False, True], ids=["own", "shared"])
@@ -109,6 +114,18 @@ def test_every_option_keeps_the_targets_law(warp: str, shares_cache: bool, verif
         max_new_tokens=length, num_draft_tokens=length - 1, verify=verify, **WARPS[warp]
     )
     assert_lossless(params, shares_cache=shares_cache)
+
+
+@pytest.mark.parametrize("verify", ["token", "block"])
+@pytest.mark.parametrize("warp", WARPS)
+def test_reduced_logits_keep_the_targets_law(warp: str, verify: str) -> None:
+    """Engines that return the best tokens of a row instead of the row."""
+    params = SamplingParams(max_new_tokens=3, num_draft_tokens=2, verify=verify, **WARPS[warp])
+    before = ReducingTableEngine.total
+    assert_lossless(params, shares_cache=True, engine=ReducingTableEngine)
+    whole_rows = {"plain", "cold", "cold_draft", "greedy_draft", "all", *ADJUSTED}
+    if warp not in whole_rows:
+        assert ReducingTableEngine.total > before
 
 
 @pytest.mark.parametrize("verify", ["token", "block"])

@@ -14,14 +14,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from specdec.engines import Device, OrtOptions
 from specdec.engines.package import load_package
 from specdec.runtime import NumericalError, SamplingParams, SpeculativeDecoder
 from specdec.runtime.audit import AuditPlan, audit
 from tests.cli.tiny_source import write_tiny_source
+from tests.support.other_memory import OtherMemory
 
 pytest.importorskip("optimum", reason="the pair is exported here")
 
 PROMPT = list(b"the cache")
+REDUCIBLE: dict[str, dict[str, float]] = {
+    "greedy": {},
+    "top_k": {"temperature": 0.9, "top_k": 5},
+    "top_p": {"temperature": 0.9, "top_p": 0.8},
+    "min_p": {"temperature": 0.9, "min_p": 0.2},
+}
 LONG = SamplingParams(max_new_tokens=500, ignore_eos=True, num_draft_tokens=4)
 
 
@@ -76,6 +84,50 @@ def test_500_tokens_on_two_caches_accept_everything(package: Path) -> None:
         stats = decoder.generate(PROMPT, LONG).stats
         assert stats.acceptance_rate == 1.0
         assert (stats.new_tokens, stats.rounds) == (500, 100)
+
+
+@pytest.mark.parametrize("options", REDUCIBLE.values(), ids=REDUCIBLE)
+@pytest.mark.parametrize("verify", ["block", "token", "coupled"])
+def test_reduced_logits_change_no_token(
+    package: Path, verify: str, options: dict[str, float]
+) -> None:
+    """On the CPU's memory, and on memory that is not the host's."""
+    params = SamplingParams(
+        max_new_tokens=40, ignore_eos=True, num_draft_tokens=3, seed=5, verify=verify, **options
+    )
+    beside = OtherMemory("cpu")
+    texts, moved = [], {}
+    for device in (Device("cpu"), beside):
+        for reduce in (False, True):
+            ort = OrtOptions(reduce_logits=reduce)
+            with load_package(package, device=device, num_threads=1, ort=ort) as loaded:
+                decoder = SpeculativeDecoder(
+                    loaded.target,
+                    loaded.draft,
+                    shares_cache=loaded.draft_shares_cache,
+                    drafter="model",
+                )
+                texts.append(decoder.generate(PROMPT, params).token_ids)
+                moved[device, reduce] = loaded.target.bytes_moved  # type: ignore[attr-defined]
+    assert len(set(texts)) == 1
+    assert moved[Device("cpu"), False] == moved[Device("cpu"), True] == 0
+    if not {"top_p", "min_p"} & options.keys():  # those look at more tokens than there are here
+        assert moved[beside, True] < moved[beside, False] / 3
+
+
+def test_two_devices(package: Path, decoder: SpeculativeDecoder) -> None:
+    """A draft made to share the target's cache has one of its own on another device."""
+    expected = decoder.generate(PROMPT, LONG).token_ids
+    beside = OtherMemory("cpu")
+    for device, draft_device in ((Device("cpu"), beside), (beside, Device("cpu"))):
+        with load_package(
+            package, device=device, draft_device=draft_device, num_threads=1
+        ) as loaded:
+            assert not loaded.draft_shares_cache
+            pair = SpeculativeDecoder(loaded.target, loaded.draft, drafter="model")
+            result = pair.generate(PROMPT, LONG)
+        assert result.token_ids == expected
+        assert result.stats.acceptance_rate == 1.0
 
 
 def test_turns_of_a_session_equal_fresh_runs(decoder: SpeculativeDecoder) -> None:

@@ -68,6 +68,9 @@ class DoubleDriver:
     def do_cuInit(self, flags: int) -> None:  # noqa: N802
         assert flags == 0
 
+    def do_cuDeviceGetCount(self, count: Any) -> None:  # noqa: N802
+        count._obj.value = self.gpus
+
     def do_cuDeviceGet(self, device: Any, index: int) -> int:  # noqa: N802
         device._obj.value = index
         return 0 if index < self.gpus else 101

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from specdec.engines.devices import Device
 from specdec.engines.engine import Engine
 from specdec.engines.manifest import EngineEntry
-from specdec.engines.ort_engine import load_ort_engine
+from specdec.engines.ort_load import load_ort_engine
 from specdec.export.activation_scales import ActivationScale
 from specdec.export.calibration import calibrate
 from specdec.export.graphs import describe_engine, trace_graph

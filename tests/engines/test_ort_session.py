@@ -1,0 +1,167 @@
+"""What ONNX Runtime is asked for on a GPU, and what is refused before anything is loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specdec.engines import (
+    Device,
+    DeviceError,
+    EngineEntry,
+    EngineError,
+    OrtOptions,
+    available_devices,
+    load_package,
+    ort_session,
+)
+from specdec.engines.cuda_driver import CudaDevice
+from specdec.engines.ort_gpu import (
+    TensorRTPlan,
+    check_assignment,
+    cuda_failure,
+    gpu_providers,
+    provider_options,
+)
+from specdec.engines.ort_memory import Need, check_gpu_memory
+from tests.engines.packages import TARGET_FIELDS, assert_one_line
+from tests.engines.test_devices import HAS_CUDA_BUILD
+from tests.engines.test_load_package import root  # noqa: F401
+from tests.tensorrt.double import DoubleDriver
+
+GPU = Device("cuda", 1)
+
+
+def test_options_of_the_cuda_provider() -> None:
+    assert provider_options(GPU, OrtOptions()) == {
+        "device_id": "1",
+        "use_tf32": "0",
+        "arena_extend_strategy": "kSameAsRequested",
+    }
+    more = provider_options(GPU, OrtOptions(cuda_graphs=True, gpu_memory_limit=10**9))
+    assert more["enable_cuda_graph"] == "1"
+    assert more["gpu_mem_limit"] == "1000000000"
+
+
+def test_cuda_graphs_need_a_gpu(root: Path) -> None:  # noqa: F811
+    with pytest.raises(EngineError, match="cuda_graphs is True and the target engine runs on cpu"):
+        load_package(root, ort=OrtOptions(cuda_graphs=True))
+
+
+def test_a_session_beside_its_device_is_refused(root: Path) -> None:  # noqa: F811
+    """The assignment is ONNX Runtime's own record: here everything runs on the CPU."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    graph = str(root / "target" / "model.onnx")
+    session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    check_assignment(session, "CPUExecutionProvider", Device("cpu"), "target")
+    if not hasattr(session, "get_provider_graph_assignment_info"):
+        pytest.skip("this ONNX Runtime does not tell where nodes run")
+    with pytest.raises(EngineError, match="target engine would run partly beside CUDA") as caught:
+        check_assignment(session, "CUDAExecutionProvider", GPU, "target")
+    assert "1 GroupQueryAttention on CPUExecutionProvider, 1 MatMul on CPU" in str(caught.value)
+    assert_one_line(caught.value)
+
+
+def need(folder: Path, name: str = "target", device: Device = GPU, **fields: Any) -> Need:
+    graph = folder / name / "model.onnx"
+    graph.parent.mkdir(exist_ok=True)
+    graph.write_bytes(b"g" * 1000)
+    graph.with_name("model.onnx.data").write_bytes(b"w" * 9000)
+    own = fields.pop("own_cache", True)
+    return Need(name, graph, EngineEntry(**{**TARGET_FIELDS, **fields}), device, own)
+
+
+def test_what_an_engine_needs(tmp_path: Path) -> None:
+    cache = 2 * 2 * 2 * 64 * 8  # key and value, layers, heads, tokens, size of a head
+    logits = 128 * 4
+    assert need(tmp_path).num_bytes == 2 * 10_000 + 4 * cache + logits
+    half = need(tmp_path, compute="fp16", kv_dtype="float16")
+    assert half.num_bytes == 10_000 + 2 * cache + logits
+    assert need(tmp_path, own_cache=False).num_bytes == 2 * 10_000 + logits
+
+
+def test_too_little_memory_for_a_pair(tmp_path: Path) -> None:
+    """Needed and free are said before the first of the two is loaded."""
+    driver = DoubleDriver(gpus=2)
+    pair = [need(tmp_path), need(tmp_path, "draft", storage="int8", compute="int8")]
+    wanted = sum(one.num_bytes for one in pair)
+    opened = lambda index: CudaDevice(index, driver)  # noqa: E731
+    driver.free_bytes = wanted
+    check_gpu_memory(pair, opened)
+    driver.free_bytes = wanted - 1
+    with pytest.raises(DeviceError, match="the target and draft engines need at least") as caught:
+        check_gpu_memory(pair, opened)
+    assert_one_line(caught.value)
+    check_gpu_memory([pair[0], need(tmp_path, "draft", Device("cpu"))], opened)
+    assert driver.contexts == 0
+
+
+def test_each_gpu_is_asked_for_its_own(tmp_path: Path) -> None:
+    driver = DoubleDriver(gpus=2)
+    pair = [need(tmp_path), need(tmp_path, "draft", Device("cuda", 0))]
+    driver.free_bytes = max(one.num_bytes for one in pair)
+    check_gpu_memory(pair, lambda index: CudaDevice(index, driver))
+    driver.free_bytes -= 1
+    with pytest.raises(DeviceError, match=r"engine needs at least .* of cuda:0"):
+        check_gpu_memory(pair, lambda index: CudaDevice(index, driver))
+
+
+def test_tensorrt_knows_every_shape_before(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = TensorRTPlan(("input_ids", "logit_rows", "seqlens_k"), 256, tmp_path)
+    first, second, third = gpu_providers(GPU, OrtOptions(), plan)
+    assert first == (
+        "TensorrtExecutionProvider",
+        {
+            "device_id": "1",
+            "trt_profile_min_shapes": "input_ids:1x1,logit_rows:1",
+            "trt_profile_opt_shapes": "input_ids:1x5,logit_rows:5",
+            "trt_profile_max_shapes": "input_ids:1x256,logit_rows:256",
+            "trt_engine_cache_enable": "1",
+            "trt_engine_cache_path": str(tmp_path),
+            "trt_timing_cache_enable": "1",
+            "trt_timing_cache_path": str(tmp_path),
+        },
+    )
+    assert (second[0], third) == ("CUDAExecutionProvider", "CPUExecutionProvider")
+    plan.warn("target")
+    assert caplog.messages == [f"building a TensorRT engine for the target, once, into {tmp_path}"]
+    (tmp_path / "graph.engine").write_bytes(b"")
+    caplog.clear()
+    plan.warn("target")
+    assert caplog.messages == []
+
+
+def test_an_engine_that_is_not_kept_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    plan = TensorRTPlan(("input_ids", "position_ids", "logit_rows"), 3, None)
+    options = plan.options(Device("cuda"))
+    assert options["trt_profile_opt_shapes"] == "input_ids:1x3,position_ids:1x3,logit_rows:3"
+    assert not any(name.startswith("trt_engine") for name in options)
+    plan.warn("draft")
+    assert "at every load: name a load_cache" in caplog.text
+
+
+def test_cuda_says_why() -> None:
+    """The words of ONNX Runtime 1.31 under a driver that is too old."""
+    error = RuntimeError(
+        '[ONNXRuntimeError] : 1 : FAIL : Failed to parse provider option "device_id": CUDA failure '
+        "35: CUDA driver version is insufficient for CUDA runtime version ; GPU=-1 ; hostname=x"
+    )
+    words = "CUDA failure 35: CUDA driver version is insufficient for CUDA runtime version"
+    assert cuda_failure(error) == words
+    assert cuda_failure(RuntimeError("no such file")) is None
+
+
+@pytest.mark.skipif(not HAS_CUDA_BUILD, reason="this ONNX Runtime lacks the CUDA provider")
+@pytest.mark.skipif(len(available_devices()) > 1, reason="this machine has a GPU")
+def test_missing_libraries_are_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    monkeypatch.setattr(ort_session, "require_provider", lambda device: None)
+    with pytest.raises(DeviceError, match=r"cannot use cuda:1: lib.* cannot open") as caught:
+        ort_session.create_session(root / "target" / "model.onnx", name="target", device=GPU)
+    assert_one_line(caught.value)
