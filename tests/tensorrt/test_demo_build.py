@@ -30,8 +30,8 @@ trt = pytest.importorskip("tensorrt_rtx", reason="TensorRT-RTX is not installed"
 
 MEGABYTES = {
     ("target", "fp16"): 366,
-    ("draft", "int8"): 247,
-    ("draft", "int8-qdq"): 377,
+    ("draft", "int8"): 212,
+    ("draft", "int8-qdq"): 219,
     ("draft", "int4"): 183,
 }
 """135 M parameters, 28 M of them in the FP16 embedding and again in the head."""
@@ -69,6 +69,8 @@ def test_an_engine_of_the_demo_pair(
 ) -> None:
     graph, described = demo_graph.write(precision)
     profiles = engine_profiles(described, name)
+    if precision.startswith("int8"):  # the slowest to build: one profile instead of three
+        profiles = profiles[1:2]
     out = tmp_path / "model.engine"
     options = EngineBuild("tensorrt-rtx", profiles, ("8.9",))
     built = build_engine(graph, out, options, SilentProgress())
