@@ -72,7 +72,9 @@ _CONTRIB = "com.microsoft"
 _TENSORRT = {
     "fp16": Recipe("fp16", "fp16", "fp16", "tensorrt", 16, 16, kv_dtype="float16"),
     "int8": Recipe("int8-weights", "int8", "fp16", "tensorrt", 8, 8, kv_dtype="float16"),
-    "int8-qdq": Recipe("int8-qdq", "int8", "int8", "tensorrt", 8, 8, 32, False, "float16", True),
+    "int8-qdq": Recipe(
+        "int8-qdq", "int8", "int8", "tensorrt", 8, 8, kv_dtype="float16", calibrated=True
+    ),
     "int4": Recipe("int4-weights", "int4", "fp16", "tensorrt", 4, 4, 64, kv_dtype="float16"),
 }
 _ACCURACY_INT8 = 4
