@@ -22,7 +22,7 @@ DRAFT_PRECISIONS = (
     *("int8", "int8-dynamic", "int8-blocks", "int8-blocks-b128"),
     *("int4", "int4-rtn", "int4-rtn-b32", "int4-hqq"),
     *("int4-kquant", "int4-kquant-b64", "int4-kquant-h4", "int4-kquant-mixed"),
-    *("fp16", "fp32", "auto"),
+    *("fp16", "fp32", "auto", "int8-qdq"),
 )
 BACKENDS = ("onnxruntime", "tensorrt", "tensorrt-rtx")
 DEVICES = ("cpu", "cuda")
@@ -67,7 +67,8 @@ def main() -> None:
     default="int8",
     show_default=True,
     help="'int8' and 'int4' stand for the best recipe of that width; 'auto' builds and measures "
-    "every recipe and keeps the fastest.",
+    "every recipe and keeps the fastest; 'int8-qdq', of the TensorRT backends, quantizes "
+    "activations too.",
 )
 @click.option(
     "--backend",
@@ -90,6 +91,13 @@ def main() -> None:
     default="",
     callback=lambda _, __, value: tuple(value.replace(",", " ").split()),
     help="GPUs that 'tensorrt-rtx' builds for, such as 8.6,8.9.",
+)
+@click.option(
+    "--calibration",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="UTF-8 texts on which 'int8-qdq' finds the ranges of activations: one sample a line, or "
+    "blank lines between samples. Default: the built-in prompts and texts.",
 )
 @click.option(
     "--timing-cache",

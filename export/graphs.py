@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import onnx_ir as ir
 
 from specdec.engines.manifest import EngineEntry
 from specdec.engines.ort_session import one_line
+from specdec.export.activation_scales import ActivationScale
 from specdec.export.cuda_graph import write_cuda_graph
 from specdec.export.errors import UnsupportedModelError
 from specdec.export.in_place import kv_geometry
@@ -63,19 +65,25 @@ def trace_graph(
     return plain
 
 
-def write_engine(plain: Path, out: Path, recipe: Recipe) -> list[str]:
+def write_engine(
+    plain: Path,
+    out: Path,
+    recipe: Recipe,
+    scales: Mapping[str, ActivationScale | None] | None = None,
+) -> list[str]:
     """Write one engine from the float32 graph.
 
     Args:
         plain: a result of `trace_graph`.
         out: the `.onnx` file to write; its weights go beside it.
         recipe: precision of the weights.
+        scales: of `specdec.export.calibration.calibrate`, for a recipe that is calibrated.
 
     Returns:
         Names of weights that had to stay float32.
     """
     if recipe.method == "tensorrt":
-        return write_standard_graph(plain, out, recipe)
+        return write_standard_graph(plain, out, recipe, scales)
     if recipe.compute == "fp16":
         return write_cuda_graph(plain, out, recipe)
     if recipe.method != "none":

@@ -47,6 +47,8 @@ class ExportOptions:
     """GPUs that a "tensorrt-rtx" engine is built for, such as ("8.6", "8.9")."""
     timing_cache: Path | None = None
     """File of measured kernel times that "tensorrt" builds read and extend."""
+    calibration: Path | None = None
+    """Texts that the ranges of a draft's activations are found on; None for our own."""
     max_length: int | None = None
     """KV cache capacity in tokens; None for the smaller of the models' contexts and 4096."""
     force: bool = False
@@ -93,11 +95,19 @@ class ExportOptions:
         self.recipe(self.target_precision)
         if self.draft_precision != "auto" or self.is_tensorrt:
             self.recipe(self.draft_precision)
+        self._check_calibration()
         self._check_report()
 
     def recipe(self, name: str) -> Recipe:
         """The recipe called `name` for this backend and device; errors as `find_recipe`."""
         return find_recipe(name, self.backend, self.device)
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether a draft is made whose activations are quantized too."""
+        if self.draft == "none" or self.draft_precision == "auto":
+            return False
+        return self.recipe(self.draft_precision).calibrated
 
     @property
     def is_tensorrt(self) -> bool:
@@ -138,6 +148,15 @@ class ExportOptions:
                 "tensorrt-rtx builds for GPUs elsewhere: name their compute capabilities, such as "
                 "8.6 or 8.9 (--compute-capability)"
             )
+
+    def _check_calibration(self) -> None:
+        if self.calibration is None or self.is_calibrated:
+            return
+        given = "draft none" if self.draft == "none" else f"draft precision {self.draft_precision}"
+        raise ExportOptionError(
+            f"calibration is {self.calibration} with {given}, which needs none; leave it out, or "
+            "choose --draft-precision int8-qdq and a TensorRT backend"
+        )
 
     def _check_report(self) -> None:
         if self.report not in _REPORTS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
@@ -11,7 +12,9 @@ from typing import Any
 
 from specdec.engines.manifest import EngineEntry, Manifest, inventory, write_manifest
 from specdec.engines.package import Package, read_package
+from specdec.export.activation_scales import ActivationScale
 from specdec.export.auto import Surroundings, choose_draft
+from specdec.export.calibration import calibrate_draft
 from specdec.export.check_device import check_device
 from specdec.export.graphs import describe_engine, trace_graph, write_engine
 from specdec.export.layouts import fits_in_place
@@ -46,6 +49,8 @@ class _Engines:
     draft_reference: Reference | None = None
     golden: tuple[GoldenText, ...] = ()
     candidates: tuple[Candidate, ...] = ()
+    calibration: dict[str, Any] = field(default_factory=dict)
+    """How the ranges of the draft's activations were found, for the record."""
     notes: list[str] = field(default_factory=list)
 
 
@@ -79,7 +84,7 @@ def export_package(options: ExportOptions, progress: Progress | None = None) -> 
             tokenizer=tokenizer,
             files=inventory(directory),
             specdec_version=version("specdec"),
-            source=_provenance(plan),
+            source=_provenance(plan, built),
             checks={"weights_read": _weights_read(directory, built)},
         )
         release_memory()
@@ -198,11 +203,17 @@ def _layout(model: Any, max_length: int, name: str, built: _Engines, progress: P
 
 
 def _write(
-    plain: Path, folder: Path, recipe: Recipe, name: str, built: _Engines, progress: Progress
+    plain: Path,
+    folder: Path,
+    recipe: Recipe,
+    name: str,
+    built: _Engines,
+    progress: Progress,
+    scales: Mapping[str, ActivationScale | None] | None = None,
 ) -> None:
     folder.mkdir()
     with progress.step(f"write {name} {recipe.name}"):
-        kept = write_engine(plain, folder / "model.onnx", recipe)
+        kept = write_engine(plain, folder / "model.onnx", recipe, scales)
     release_memory()
     if kept:
         note = f"{len(kept)} weights of the {name} stay fp32: their values exceed FP16's range"
@@ -214,11 +225,16 @@ def _write_draft(
     plain: Path, directory: Path, recipe: Recipe, plan: Plan, built: _Engines, progress: Progress
 ) -> None:
     """Write the draft with its recipe, or with the one that proves fastest."""
+    assert built.draft is not None
     if plan.options.draft_precision != "auto":
-        _write(plain, directory / "draft", recipe, "draft", built, progress)
+        scales = None
+        if plan.calibration is not None:
+            scales, built.calibration = calibrate_draft(
+                plain, plan.calibration, built.draft.vocab_size, progress, plan.options.num_threads
+            )
+        _write(plain, directory / "draft", recipe, "draft", built, progress, scales)
         return
     assert built.target is not None
-    assert built.draft is not None
     around = Surroundings(
         target_graph=directory / built.target.graph,
         target=built.target,
@@ -248,7 +264,7 @@ def _clear(scratch: Path) -> None:
         path.unlink()
 
 
-def _provenance(plan: Plan) -> dict[str, Any]:
+def _provenance(plan: Plan, built: _Engines) -> dict[str, Any]:
     """How the package was made, without paths of the machine that made it."""
     versions = {}
     for name in _VERSIONED:
@@ -266,6 +282,7 @@ def _provenance(plan: Plan) -> dict[str, Any]:
         "draft_precision": plan.options.draft_precision if plan.draft is not None else None,
         "backend": plan.options.backend,
         "device": "cuda" if plan.options.is_for_gpu else "cpu",
+        **({"calibration": built.calibration} if built.calibration else {}),
         "max_length": plan.max_length,
         "versions": versions,
     }

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from specdec.export.calibration_texts import CalibrationTexts, load_calibration
 from specdec.export.check_device import CPU_NOTE, is_measured_here
 from specdec.export.errors import ExportError, ExportOptionError, UnsupportedModelError
 from specdec.export.options import ExportOptions
@@ -34,6 +35,8 @@ class Plan:
     tokenizer: SourceTokenizer
     max_length: int
     draft_max_length: int
+    calibration: CalibrationTexts | None = None
+    """For a draft whose activations are quantized."""
     notes: tuple[str, ...] = ()
     """What the user should know of the models although they can be exported."""
 
@@ -58,6 +61,9 @@ def preflight(options: ExportOptions) -> Plan:
     tokenizer = load_tokenizer(target, config)
     if draft is not None and draft is not target:
         check_same_tokenizer(tokenizer, load_tokenizer(draft, draft_config))
+    calibration = None
+    if options.is_calibrated:
+        calibration = load_calibration(options.calibration, tokenizer)
     max_length = _max_length(config, options.max_length, target.name)
     draft_length = max_length
     if draft_config is not None:
@@ -77,6 +83,7 @@ def preflight(options: ExportOptions) -> Plan:
         tokenizer,
         max_length,
         draft_length,
+        calibration,
         tuple(notes),
     )
 

@@ -52,6 +52,8 @@ class Recipe:
     """Element type of the KV cache."""
     accuracy_level: int = _INT8_PRODUCTS
     """Of `MatMulNBits`; 0 multiplies in the type of the rows."""
+    calibrated: bool = False
+    """Activations are quantized as well, with scales found by running texts."""
 
 
 RECIPES = {
@@ -86,6 +88,9 @@ CUDA_RECIPES = {
 _TENSORRT = {
     "fp16": Recipe("fp16", "fp16", "fp16", "tensorrt", 16, 16, kv_dtype="float16"),
     "int8": Recipe("int8-weights", "int8", "fp16", "tensorrt", 8, 8, kv_dtype="float16"),
+    "int8-qdq": Recipe(
+        "int8-qdq", "int8", "int8", "tensorrt", 8, 8, kv_dtype="float16", calibrated=True
+    ),
     "int4": Recipe("int4-weights", "int4", "fp16", "tensorrt", 4, 4, 64, kv_dtype="float16"),
 }
 

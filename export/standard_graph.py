@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import onnx_ir as ir
 
+from specdec.export.activation_scales import ActivationScale
 from specdec.export.attention import require_cached_attention
 from specdec.export.quantize import Recipe
 from specdec.export.standard_attention import standardise_attention
 from specdec.export.tensorrt_weights import lower_precision
 from specdec.export.weights import MAX_LENGTH, save_graph
 
-__all__ = ["write_standard_graph"]
+__all__ = ["IN_PLACE_ADVICE", "write_standard_graph"]
+
+IN_PLACE_ADVICE = "the TensorRT backends need; use --backend onnxruntime"
 
 
-def write_standard_graph(plain: Path, out: Path, recipe: Recipe) -> list[str]:
+def write_standard_graph(
+    plain: Path,
+    out: Path,
+    recipe: Recipe,
+    scales: Mapping[str, ActivationScale | None] | None = None,
+) -> list[str]:
     """Rewrite a traced graph; ONNX Runtime runs the result too, which is how it is checked.
 
     Args:
         plain: a result of `specdec.export.graphs.trace_graph`.
         out: the `.onnx` file to write; its weights go beside it.
         recipe: one whose method is "tensorrt".
+        scales: of `specdec.export.calibration.calibrate`, for a recipe that is calibrated.
 
     Returns:
         Names of weights that stay float32 because a value is outside FP16's range.
@@ -30,9 +40,9 @@ def write_standard_graph(plain: Path, out: Path, recipe: Recipe) -> list[str]:
         UnsupportedModelError: the graph has no in-place cache.
     """
     graph = ir.load(plain)
-    require_cached_attention(graph, "the TensorRT backends need; use --backend onnxruntime")
+    require_cached_attention(graph, IN_PLACE_ADVICE)
     capacity = int(graph.metadata_props[MAX_LENGTH])
     standardise_attention(graph, capacity, ir.DataType[recipe.kv_dtype.upper()])
-    kept = lower_precision(graph, recipe)
+    kept = lower_precision(graph, recipe, scales or {})
     save_graph(graph, out)
     return kept

@@ -95,12 +95,17 @@ def _build(
 
 def _precisions(graph: Path) -> dict[str, str]:
     """Element types by group of layers; a group of several lists them."""
-    matrices = [
-        _stored_type(node.inputs[1]) for node in ir.load(graph).graph if node.op_type == "MatMul"
-    ]
+    model = ir.load(graph)
+    matrices = [_stored_type(node.inputs[1]) for node in model.graph if node.op_type == "MatMul"]
     stored = [name for name in matrices if name is not None]
+    rows = {
+        "int8" if _is_quantized(node.inputs[0]) else "fp16"
+        for node in model.graph
+        if node.op_type == "MatMul" and _stored_type(node.inputs[1]) is not None
+    }
     return {
         "projections": ", ".join(sorted(set(stored[:-1]))),
+        "activations": ", ".join(sorted(rows, reverse=True)),
         "head": stored[-1],
         "embedding": "fp16",
         "attention": "fp16",
@@ -108,6 +113,11 @@ def _precisions(graph: Path) -> dict[str, str]:
         "norms": "fp32",
         "logits": "fp32",
     }
+
+
+def _is_quantized(rows: ir.Value) -> bool:
+    producer = rows.producer()
+    return producer is not None and producer.op_type == "DequantizeLinear"
 
 
 def _stored_type(matrix: ir.Value) -> str | None:

@@ -13,12 +13,22 @@ activations; the weights, which bound the speed of decoding, are read in
     int8   W = DequantizeLinear(int8 [in, out], FP16 scale [out])              per output
     int4   W = DequantizeLinear(int4 [in, out], FP16 scale [in / block, out])  per block
 
-rounded to nearest, symmetric: W is about q * s with s = max |W| / 127, or for 4 bits
+and a product whose activations have been calibrated multiplies, with one step for all rows and
+a divisor s an input channel (`specdec.export.activation_scales`),
+
+    int8   x' = DequantizeLinear(QuantizeLinear(Cast(x / s, FP16), step), step)
+    int8   W' = DequantizeLinear(int8 [in, out] of s * W, FP16 scale [out])
+
+which TensorRT computes in 8-bit integers: zero points are 0, steps are FP16 constants, one a
+tensor for activations and one an output for weights.
+
+Weights are rounded to nearest, symmetric: W is about q * s with s = max |W| / 127, or for 4 bits
 s = -m / 8 with m the weight of largest magnitude, which so is exact.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import ml_dtypes
@@ -27,11 +37,12 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx_ir.passes import common
 
+from specdec.export.activation_scales import ActivationScale
 from specdec.export.dtypes import state_types
 from specdec.export.graph_builder import GraphBuilder
-from specdec.export.half import compute_in_half, drop_unused, fits_half, half_weight
+from specdec.export.half import FP16, compute_in_half, drop_unused, fits_half, half_weight
 from specdec.export.quantize import Recipe
-from specdec.export.weights import add_initializer, cast_rows, is_token_lookup
+from specdec.export.weights import add_initializer, cast_rows, is_token_lookup, is_weight_product
 
 __all__ = [
     "dequantized",
@@ -43,12 +54,15 @@ __all__ = [
 _INT8_MAX = 127
 
 
-def lower_precision(model: ir.Model, recipe: Recipe) -> list[str]:
+def lower_precision(
+    model: ir.Model, recipe: Recipe, scales: Mapping[str, ActivationScale | None]
+) -> list[str]:
     """Rewrite the weights of `model` in place.
 
     Args:
         model: a graph that `standardise_attention` has been over.
         recipe: one whose method is "tensorrt".
+        scales: by name of a multiplied tensor; one without a scale stays FP16.
 
     Returns:
         Names of weights that stay float32 because a value is outside FP16's range.
@@ -56,8 +70,8 @@ def lower_precision(model: ir.Model, recipe: Recipe) -> list[str]:
     kept: list[str] = []
     state_types(model)
     for node in list(model.graph):
-        if node.op_type == "MatMul" and _is_weight(node.inputs[1]):
-            _make_island(model, node, recipe, kept)
+        if is_weight_product(node):
+            _make_island(model, node, recipe, scales.get(node.inputs[0].name), kept)
         elif is_token_lookup(node):
             table = node.inputs[0]
             cast_rows(model, node, half_weight(model, table))
@@ -67,31 +81,54 @@ def lower_precision(model: ir.Model, recipe: Recipe) -> list[str]:
     return kept
 
 
-def _is_weight(value: ir.Value | None) -> bool:
-    return value is not None and value.is_initializer() and len(value.const_value.shape) >= 2
-
-
-def _make_island(model: ir.Model, node: ir.Node, recipe: Recipe, kept: list[str]) -> None:
-    weight = node.inputs[1]
+def _make_island(
+    model: ir.Model, node: ir.Node, recipe: Recipe, scale: ActivationScale | None, kept: list[str]
+) -> None:
+    rows, weight = node.inputs
     if not fits_half(weight):
         kept.append(weight.name)
         return
     if recipe.bits < 16 and len(weight.const_value.shape) == 2:
         make = GraphBuilder(model, before=node)
-        node.replace_input_with(1, _quantized(model, make, weight, recipe))
+        array = weight.const_value.numpy()
+        if scale is not None:
+            array = array * scale.smoothing[:, None]
+            node.replace_input_with(0, _quantized_rows(model, make, rows, scale))
+        node.replace_input_with(1, _quantized(model, make, weight.name, array, recipe))
         drop_unused(model, weight)
     compute_in_half(model, node)
+
+
+def _quantized_rows(
+    model: ir.Model, make: GraphBuilder, rows: ir.Value, scale: ActivationScale
+) -> ir.Value:
+    """Activations through 8 bits; products of one tensor share the nodes (equal ones merge)."""
+    constants = {
+        "smoothing": 1 / scale.smoothing,
+        "step": np.float16(scale.step),
+        "zero": np.int8(0),
+    }
+    values = []
+    for name, array in constants.items():
+        known = model.graph.initializers.get(f"{rows.name}.{name}")
+        values.append(known or add_initializer(model, f"{rows.name}.{name}", array))
+    inverse, step, zero = values
+    smooth = make.cast(make.op("Mul", rows, inverse), FP16)
+    levels = make.op("QuantizeLinear", smooth, step, zero)
+    left = make.op("DequantizeLinear", levels, step, zero)
+    left.type = ir.TensorType(FP16)
+    return left
 
 
 def _quantized(
     model: ir.Model,
     make: GraphBuilder,
-    weight: ir.Value,
+    weight: str,
+    array: NDArray[np.float32],
     recipe: Recipe,
 ) -> ir.Value:
     """A `DequantizeLinear` of the weight; of 8 bits where the blocks do not fill the matrix."""
-    array = weight.const_value.numpy()
-    name = f"{weight.name}.int{recipe.bits}"
+    name = f"{weight}.int{recipe.bits}"
     if recipe.bits == 4 and array.shape[0] % recipe.block_size == 0:
         levels, scales = quantized_blocks(array, recipe.block_size)
         stored = add_initializer(model, name, levels.astype(ml_dtypes.int4))

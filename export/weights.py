@@ -24,6 +24,7 @@ __all__ = [
     "add_initializer",
     "cast_rows",
     "is_token_lookup",
+    "is_weight_product",
     "save_graph",
     "store_fp16",
 ]
@@ -69,6 +70,13 @@ def is_token_lookup(node: ir.Node) -> bool:
         ids = ids.producer().inputs[0]
     is_float = table.dtype == ir.DataType.FLOAT and len(table.shape) == 2
     return is_float and ids.name == "input_ids"
+
+
+def is_weight_product(node: ir.Node) -> bool:
+    """Whether `node` multiplies by a constant of at least two axes."""
+    if node.op_type != "MatMul" or node.inputs[1] is None:
+        return False
+    return node.inputs[1].is_initializer() and len(node.inputs[1].const_value.shape) >= 2
 
 
 def store_fp16(model: ir.Model) -> list[str]:

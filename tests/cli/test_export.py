@@ -156,6 +156,7 @@ def test_the_choices_are_those_of_the_export() -> None:
     pytest.importorskip("onnx", reason="the export is not installed")
     from specdec.export.quantize import RECIPES, find_recipe
 
-    assert {"int8", "int4", "auto", *RECIPES} == set(DRAFT_PRECISIONS)
-    assert all(find_recipe(name) for name in DRAFT_PRECISIONS if name != "auto")
+    assert {"int8", "int4", "auto", "int8-qdq", *RECIPES} == set(DRAFT_PRECISIONS)
+    assert find_recipe("int8-qdq", "tensorrt").calibrated
+    assert all(find_recipe(n) for n in DRAFT_PRECISIONS if n not in ("auto", "int8-qdq"))
     assert set(TARGET_PRECISIONS) <= set(DRAFT_PRECISIONS)

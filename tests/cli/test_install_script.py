@@ -1,6 +1,7 @@
 """The decisions of `scripts/install.py`; its pip calls are what `make test` itself went through."""
 
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -44,6 +45,20 @@ def test_versions_compare_as_numbers(install: ModuleType) -> None:
     assert install.release("26.3") > install.release(install.PIP_MINIMUM)
 
 
-def test_the_minimum_is_that_of_the_export_extra(install: ModuleType) -> None:
+def test_requirements_are_those_of_the_extras(install: ModuleType) -> None:
     project = (SCRIPT.parents[1] / "pyproject.toml").read_text(encoding="utf-8")
     assert f'"torch>={install.TORCH_MINIMUM}"' in project
+    assert f'tensorrt-rtx = ["{install.TENSORRT}"]' in project
+
+
+def test_a_tensorrt_that_cannot_be_had_is_one_line(
+    install: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(install, "TENSORRT", "there-is-no-such-distribution>=1")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")  # a real pip that finds nothing, at once
+    install.install_tensorrt()
+    monkeypatch.setattr(install.platform, "machine", lambda: "riscv64")
+    install.install_tensorrt()
+    first, second = capsys.readouterr().out.splitlines()
+    assert "left out, the tests that build its engines are skipped" in first
+    assert f"there is no build for {sys.platform} on riscv64" in second

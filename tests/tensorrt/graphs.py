@@ -13,8 +13,11 @@ from specdec.engines.devices import Device
 from specdec.engines.engine import Engine
 from specdec.engines.manifest import EngineEntry
 from specdec.engines.ort_load import load_ort_engine
+from specdec.export.activation_scales import ActivationScale
+from specdec.export.calibration import calibrate
 from specdec.export.graphs import describe_engine, trace_graph, write_engine
 from specdec.export.layouts import fits_in_place
+from specdec.export.progress import SilentProgress
 from specdec.export.quantize import find_recipe
 from specdec.export.standard_attention import standardise_attention
 from specdec.export.standard_graph import write_standard_graph
@@ -49,9 +52,16 @@ class Traced:
         """The graph that TensorRT is given, and its entry (still for ONNX Runtime)."""
         recipe = find_recipe(precision, "tensorrt-rtx")
         path = self.plain.with_name(f"{recipe.name}.onnx")
-        assert write_standard_graph(self.plain, path, recipe) == []
-        changes = {"storage": recipe.storage, "compute": "fp16", "kv_dtype": "float16"}
+        scales = self.calibrate() if recipe.calibrated else None
+        assert write_standard_graph(self.plain, path, recipe, scales) == []
+        changes = {"storage": recipe.storage, "compute": recipe.compute, "kv_dtype": "float16"}
         return path, replace(self.entry, recipe=recipe.name, **changes)
+
+    def calibrate(self) -> dict[str, ActivationScale | None]:
+        """Scales of activations, found on the model's own random tokens."""
+        random = np.random.default_rng(11)
+        samples = random.integers(2, self.entry.vocab_size, (6, 40)).tolist()
+        return calibrate(self.plain, samples, self.entry.vocab_size, SilentProgress(), 1)
 
     def standard(self, precision: str, share: Engine | None = None) -> Engine:
         """That graph, run by ONNX Runtime."""

@@ -8,11 +8,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from specdec.engines.errors import DeviceError, EngineError
-from specdec.engines.manifest import EngineEntry
 from specdec.engines.package import load_package, read_package
 from specdec.export import ExportOptions
 from specdec.export.errors import EngineBuildError, ExportOptionError, UnsupportedModelError
@@ -52,7 +50,7 @@ def build(graph: Path, out: Path, step: Step | None = None, **options: Any) -> A
     )
 
 
-@pytest.mark.parametrize("precision", ["fp16", "int8", "int4"])
+@pytest.mark.parametrize("precision", ["fp16", "int8", "int8-qdq", "int4"])
 def test_every_precision_builds(traced: Traced, tmp_path: Path, precision: str) -> None:
     step = Step()
     built = build(traced.write(precision)[0], tmp_path / "model.engine", step)
@@ -147,6 +145,39 @@ def test_an_exported_package_says_what_it_holds(package: Path) -> None:
     assert {path.suffix for path in package.rglob("*.*")} <= {".engine", ".json", ".jinja"}
 
 
+def test_a_calibrated_draft_says_what_it_was_calibrated_on(tmp_path: Path) -> None:
+    source = write_model(tmp_path / "source", "llama")
+    texts = tmp_path / "secret-name.txt"
+    texts.write_text("a river in the valley\n" * 4 + "forty-two sacks, as yesterday\n")
+    path = export(
+        source,
+        tmp_path / "package",
+        **SETTINGS,
+        draft_precision="int8-qdq",
+        compute_capabilities=("8.9",),
+        max_length=64,
+        calibration=texts,
+    ).path
+    manifest = read_package(path).manifest
+    assert manifest.draft is not None
+    assert (manifest.draft.storage, manifest.draft.compute) == ("int8", "int8")
+    assert manifest.draft.recipe == "int8-qdq"
+    assert manifest.draft.tensorrt is not None
+    precisions = manifest.draft.tensorrt.precisions
+    # The head's rows stay FP16.
+    assert (precisions["projections"], precisions["activations"]) == ("int8", "int8, fp16")
+    record = manifest.source["calibration"]
+    assert (record["source"], record["samples"], record["tensors"]) == ("file", 5, 8)
+    assert record["tokens"] > 50
+    assert record["tensors_kept_fp16"] <= 2
+    assert "5 %" in record["method"]
+    assert "secret-name" not in (path / "specdec.json").read_text()
+    assert manifest.checks["problems"] == []
+    assert manifest.checks["greedy_pair"]["matching"] == 32
+    assert manifest.target.tensorrt is not None
+    assert manifest.target.tensorrt.precisions["activations"] == "fp16"
+
+
 def test_loading_is_refused_without_a_gpu_and_for_another_version(package: Path) -> None:
     with pytest.raises(DeviceError, match='TensorRT engine; allowed is "cuda"'):
         load_package(package)
@@ -201,24 +232,10 @@ def test_an_architecture_without_the_in_place_cache_is_refused(tmp_path: Path) -
         ({"backend": "openvino"}, "backend 'openvino' cannot be exported"),
         (
             {"backend": "tensorrt", "target_precision": "fp32"},
-            "'fp32' is not known for tensorrt; allowed are fp16, int8, int4",
+            "'fp32' is not known for tensorrt; allowed are fp16, int8, int8-qdq, int4",
         ),
     ],
 )
 def test_options_that_do_not_go_together(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ExportOptionError, match=message):
         ExportOptions("demo", "self", Path("out"), **options)
-
-
-@pytest.mark.parametrize("precision", ["fp16", "int8", "int4"])
-def test_the_demo_model_builds(demo_graph: Traced, tmp_path: Path, precision: str) -> None:
-    """Sizes follow the bits: 135 M parameters, 28 M of them in the FP16 embedding, and a head."""
-    graph, entry = demo_graph.write(precision)
-    assert isinstance(entry, EngineEntry)
-    out = tmp_path / "model.engine"
-    profiles = (Profile(1, 5, 33, 33), Profile(1, 256, 256, 1))
-    build_engine(graph, out, EngineBuild("tensorrt-rtx", profiles, ("8.9",)), Step())
-    megabytes = out.stat().st_size / 1e6
-    expected = {"fp16": 366, "int8": 232, "int4": 169}[precision]
-    assert np.isclose(megabytes, expected, rtol=0.1)
-    out.unlink()

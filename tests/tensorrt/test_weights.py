@@ -102,7 +102,7 @@ def test_a_weight_beyond_half_precision_stays_float32() -> None:
     graph.append(product)
     product.outputs[0].name = "y"
     graph.outputs.append(product.outputs[0])
-    assert lower_precision(model, find_recipe("fp16", "tensorrt")) == ["huge"]
+    assert lower_precision(model, find_recipe("fp16", "tensorrt"), {}) == ["huge"]
     assert graph.initializers["huge"].const_value.dtype == ir.DataType.FLOAT
 
 
@@ -110,6 +110,6 @@ def test_precisions_of_the_backends() -> None:
     assert find_recipe("int4", "tensorrt").name == "int4-weights"
     assert find_recipe("int4").name == "int4-rtn"
     with pytest.raises(
-        ExportOptionError, match="not known for tensorrt; allowed are fp16, int8, int4"
+        ExportOptionError, match="not known for tensorrt; allowed are fp16, int8, int8-qdq, int4"
     ):
         find_recipe("int4-hqq", "tensorrt")
