@@ -10,7 +10,8 @@ FP32: a large model's residuals leave FP16's range. A layer of a Llama is left w
     norm -> FP16 gate, up, activation, down product         -> FP32 residual
 
 Matrices are FP16, or `MatMulNBits` of 8 or 4 bits with FP16 scales. A head tied to an FP16
-embedding reads the same table. ONNX Runtime's CPU provider runs the result too, slowly.
+embedding reads the same table. ONNX Runtime's CPU provider runs the result too, slowly, with
+products of blocks in 8-bit integers.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ from specdec.export.weights import CONTRIB, add_initializer, is_token_lookup, sa
 __all__ = ["CUDA_RECIPES", "RECIPES", "Recipe", "find_recipe", "quantize", "quantized_graph"]
 
 _ROWS_AT_ONCE = 8192
-_INT8_PRODUCTS = 4
-"""MatMulNBits accuracy level: multiply in 8-bit integers."""
+_ACCURACY_INT8 = 4
+"""MatMulNBits accuracy level: multiply in 8-bit integers on a CPU; a GPU does not heed it."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,6 @@ class Recipe:
     """Matrices with more inputs than outputs (down projections) keep `head_bits`."""
     kv_dtype: str = "float32"
     """Element type of the KV cache."""
-    accuracy_level: int = _INT8_PRODUCTS
-    """Of `MatMulNBits`; 0 multiplies in the type of the rows."""
     calibrated: bool = False
     """Activations are quantized as well, with scales found by running texts."""
 
@@ -80,7 +78,7 @@ _NOT_ON_CUDA = {
     "int4-hqq": "its fast kernels do not read floating zero points",
 }
 CUDA_RECIPES = {
-    name: replace(recipe, compute="fp16", kv_dtype="float16", accuracy_level=0)
+    name: replace(recipe, compute="fp16", kv_dtype="float16")
     for name, recipe in RECIPES.items()
     if name not in _NOT_ON_CUDA
 }
@@ -234,7 +232,7 @@ def _product(
     done = _nbits(model, method, bits, recipe.block_size)
     for made in (n for n in done.node if n.op_type == "MatMulNBits"):
         attributes = [a for a in made.attribute if a.name != "accuracy_level"]
-        attributes.append(onnx.helper.make_attribute("accuracy_level", recipe.accuracy_level))
+        attributes.append(onnx.helper.make_attribute("accuracy_level", _ACCURACY_INT8))
         del made.attribute[:]
         made.attribute.extend(attributes)
     return done
