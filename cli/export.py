@@ -24,7 +24,7 @@ DRAFT_PRECISIONS = (
     *("int4-kquant", "int4-kquant-b64", "int4-kquant-h4", "int4-kquant-mixed"),
     *("fp16", "fp32", "auto", "int8-qdq"),
 )
-BACKENDS = ("onnxruntime", "tensorrt", "tensorrt-rtx")
+BACKENDS = ("onnxruntime", "onnxruntime-tensorrt", "tensorrt", "tensorrt-rtx")
 DEVICES = ("cpu", "cuda")
 
 
@@ -75,7 +75,8 @@ def main() -> None:
     type=click.Choice(BACKENDS),
     default="onnxruntime",
     show_default=True,
-    help="'tensorrt' builds for the GPU of this machine, 'tensorrt-rtx' for GPUs elsewhere.",
+    help="'tensorrt' builds for the GPU of this machine, 'tensorrt-rtx' for GPUs elsewhere; "
+    "'onnxruntime-tensorrt' leaves building to ONNX Runtime's provider, at the first load.",
 )
 @click.option(
     "--device",

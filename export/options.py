@@ -13,7 +13,8 @@ from specdec.export.quantize import Recipe, find_recipe
 __all__ = ["ExportOptions"]
 
 _TARGET_PRECISIONS = ("fp16", "fp32")
-_BACKENDS = ("onnxruntime", "tensorrt", "tensorrt-rtx")
+_BUILT = ("tensorrt", "tensorrt-rtx")
+_BACKENDS = ("onnxruntime", "onnxruntime-tensorrt", *_BUILT)
 _DEVICES = ("cpu", "cuda")
 _MIN_LENGTH = 16
 _REPORTS = ("none", "short", "full")
@@ -115,6 +116,11 @@ class ExportOptions:
         return self.backend != "onnxruntime"
 
     @property
+    def builds_engines(self) -> bool:
+        """Whether the export ends with building them: `onnxruntime-tensorrt` builds at load."""
+        return self.backend in _BUILT
+
+    @property
     def is_for_gpu(self) -> bool:
         """Whether a GPU is to run the engines."""
         return self.is_tensorrt or self.device == "cuda"
@@ -128,10 +134,10 @@ class ExportOptions:
         given = {"compute_capabilities": self.compute_capabilities}
         given["timing_cache"] = (str(self.timing_cache),) if self.timing_cache else ()
         for name, value in given.items():
-            if value and not self.is_tensorrt:
+            if value and not self.builds_engines:
                 raise ExportOptionError(
-                    f"{name} is {', '.join(value)} and backend is 'onnxruntime'; it belongs to "
-                    "the TensorRT backends: leave it out, or choose one"
+                    f"{name} is {', '.join(value)} and backend is {self.backend!r}; it belongs to "
+                    f"{' and '.join(_BUILT)}: leave it out, or choose one"
                 )
         if self.backend == "tensorrt" and self.compute_capabilities:
             raise ExportOptionError(

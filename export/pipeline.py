@@ -28,7 +28,7 @@ from specdec.export.reference import Reference, score_golden, score_reference
 from specdec.export.report import ExportReport
 from specdec.export.sources import ModelSource, load_model
 from specdec.export.staging import staged
-from specdec.export.tensorrt_package import build_engines
+from specdec.export.tensorrt_package import build_engines, keep_graphs
 from specdec.export.tokenizers import write_tokenizer
 from specdec.export.weights_read import weights_read
 from specdec.runtime.report.contents import Candidate
@@ -100,8 +100,10 @@ def export_package(options: ExportOptions, progress: Progress | None = None) -> 
             "notes": built.notes,
         }
         manifest = Manifest(**{**vars(manifest), "checks": checks, "costs": report.costs})
-        if options.is_tensorrt:
+        if options.builds_engines:
             manifest = build_engines(directory, manifest, options, progress)
+        elif options.is_tensorrt:
+            manifest = keep_graphs(manifest, options.backend)
         write_manifest(directory, manifest)
         read_package(directory, verify_checksums=False)
         size = sum(entry.size for entry in manifest.files.values())

@@ -18,7 +18,7 @@ from specdec.export.options import ExportOptions
 from specdec.export.progress import Progress
 from specdec.export.tensorrt_build import EngineBuild, Profile, build_engine
 
-__all__ = ["build_engines", "engine_profiles"]
+__all__ = ["build_engines", "engine_profiles", "keep_graphs"]
 
 _NAMES = {
     ir.DataType.FLOAT: "fp32",
@@ -52,6 +52,18 @@ def build_engines(
     draft = manifest.draft and _build(directory, manifest.draft, "draft", options, progress)
     changes = {"target": target, "draft": draft, "files": inventory(directory)}
     return Manifest(**{**vars(manifest), **changes})
+
+
+def keep_graphs(manifest: Manifest, backend: str) -> Manifest:
+    """The manifest of a package whose graphs a provider of ONNX Runtime builds when it loads.
+
+    Args:
+        manifest: of the checked graphs, which says "onnxruntime".
+        backend: name of the backend that runs them.
+    """
+    target = replace(manifest.target, backend=backend)
+    draft = manifest.draft and replace(manifest.draft, backend=backend)
+    return replace(manifest, target=target, draft=draft, costs={})
 
 
 def engine_profiles(entry: EngineEntry, name: str) -> tuple[Profile, ...]:
