@@ -1,45 +1,73 @@
-"""How often drafted tokens are accepted, by position, as estimated from past rounds.
+"""How often drafted tokens are accepted, by place, as estimated from past rounds.
 
-With a_i the chance that drafted token i is accepted when those before it were, a round with K
-drafted tokens commits E(K) = 1 + sum_{i<=K} a_1 ... a_i tokens on average.
+With a_i the chance that the drafted token at place i is accepted when those before it were, a
+round with K drafted tokens commits E(K) = 1 + sum_{i<=K} a_1 ... a_i tokens on average. For a
+draft model the place is the position in the draft. For a look-up it is the number of tokens
+that match so far, drafted ones included: a longer match is more often right, whether it was
+found long or grew.
 """
 
 from __future__ import annotations
 
-__all__ = ["AcceptanceTable"]
+from collections.abc import Callable
+
+__all__ = ["AcceptanceTable", "lookup_acceptance"]
+
+_LAST_PLACE = 24
+"""Places from here on count as one."""
+_DECAY = 0.98
+"""Of all counts with every draft that is observed."""
+_PRIOR_REJECTIONS = 0.4
+"""What the prior counts for, in rejections."""
+_COMMON_WEIGHT = 16.0
+"""What the common level counts for at each place, in decided tokens."""
 
 
 class AcceptanceTable:
-    """Running estimates of a_1, a_2, ...: decayed counts, drawn towards the common rate."""
+    """Running estimates of a_i: decayed counts, drawn towards a common level.
 
-    def __init__(self, prior: float = 0.8, weight: float = 4.0, decay: float = 0.97) -> None:
-        """Start from `prior`, which counts as much as `weight` decided positions."""
-        self._prior, self._weight, self._decay = prior, weight, decay
-        self._counts: list[list[float]] = []
-        self.rounds = 0
+    The common level is the prior with its rejections multiplied by one factor: rejections seen
+    over rejections foreseen, at all places. The level itself is uncertain, and a draft that
+    gets far tells that it is high: each accepted token counts for those after it.
+    """
 
-    def observe(self, evaluated: int, accepted: int) -> None:
-        """Add a round in which `evaluated` positions were decided and `accepted` kept."""
+    def __init__(self, prior: Callable[[int], float] = lambda place: 0.85) -> None:
+        """Start from a_i by place, below 1; the default is for a draft model."""
+        self._foreseen = [1.0 - prior(place) for place in range(_LAST_PLACE + 1)]
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget what was observed."""
+        self._tried = [0.0] * (_LAST_PLACE + 1)
+        self._rejected = [0.0] * (_LAST_PLACE + 1)
+
+    def observe(self, evaluated: int, accepted: int, first: int = 0) -> None:
+        """Add a draft from place `first` on: `evaluated` tokens decided, `accepted` kept."""
         if evaluated == 0:
             return
-        self.rounds += 1
-        while len(self._counts) < evaluated:
-            self._counts.append([0.0, 0.0])
-        for position, pair in enumerate(self._counts):
-            pair[0] *= self._decay
-            pair[1] *= self._decay
-            if position < evaluated:
-                pair[0] += 1.0
-                pair[1] += position < accepted
+        self._tried = [_DECAY * count for count in self._tried]
+        self._rejected = [_DECAY * count for count in self._rejected]
+        for place in range(first, first + evaluated):
+            self._tried[min(place, _LAST_PLACE)] += 1.0
+        if accepted < evaluated:
+            self._rejected[min(first + accepted, _LAST_PLACE)] += 1.0
 
-    def expected_tokens(self, limit: int) -> list[float]:
-        """E(0) .. E(limit)."""
-        evaluated = sum(pair[0] for pair in self._counts) + self._weight
-        accepted = sum(pair[1] for pair in self._counts) + self._weight * self._prior
-        common = accepted / evaluated
+    def expected_tokens(self, limit: int, first: int = 0) -> list[float]:
+        """E(0) .. E(limit) of drafts from place `first` on."""
+        pairs = zip(self._tried, self._foreseen, strict=True)
+        foreseen = _PRIOR_REJECTIONS + sum(tried * share for tried, share in pairs)
+        seen = _PRIOR_REJECTIONS + sum(self._rejected)
         survival, expected = 1.0, [1.0]
-        for position in range(limit):
-            tried, kept = self._counts[position] if position < len(self._counts) else (0.0, 0.0)
-            survival *= (kept + self._weight * common) / (tried + self._weight)
+        for place in range(first, first + limit):
+            i = min(place, _LAST_PLACE)
+            common = min(seen / foreseen * self._foreseen[i], 1.0)
+            rejected = self._rejected[i] + _COMMON_WEIGHT * common
+            survival *= 1.0 - rejected / (self._tried[i] + _COMMON_WEIGHT)
             expected.append(expected[-1] + survival)
+            foreseen += self._foreseen[i]
         return expected
+
+
+def lookup_acceptance() -> AcceptanceTable:
+    """For look-ups: 0.50, 0.60, 0.66, 0.70, ... after 2, 3, 4, 5, ... matching tokens."""
+    return AcceptanceTable(lambda matched: 1.0 - 0.5 * (2.0 / max(matched, 2)) ** 0.55)

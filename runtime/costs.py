@@ -1,27 +1,45 @@
 """What drafting and verifying cost, in seconds, as known so far.
 
-T(M) is the cost of a verify pass of M rows and d that of one drafted token, each with the
-host work that belongs to it. What was measured in this process counts by its running median,
-which ignores the odd stall. What was not follows the shape of the starting figures, on the
-scale of what was: T(M) = scale * shape(M), scale = median of measured T / shape.
+T(M) is the cost of a verify pass of M rows and d that of one token drafted by the model, each
+with the host work that belongs to it; both grow with n, the tokens in the cache. Looking up is
+free. Starting figures give the shape, and what is measured in this process corrects it:
+
+    T(1) = shape (a + b n),  T(M) = shape (c + e M + n (f + g M)),  d = shape (h + i n)
+
+A Kalman filter learns a .. i from every round, so a width or a length of context that was not
+tried follows from those that were, what is old counts less, and the odd stall counts little.
 """
 
 from __future__ import annotations
 
-from collections import deque
+import math
 from collections.abc import Mapping
-from statistics import median
 from typing import Any
 
-from specdec.runtime.drafters import LOOKUP, MODEL
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["DEFAULT_COSTS", "CostTable"]
+__all__ = ["DEFAULT_COSTS", "CostTable", "Vector"]
 
-_WINDOW = 9
+Vector = NDArray[np.float64]
+
+_START = np.array([1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0])
+"""a, b, c, e, f, g, h, i."""
+_SPREAD = np.array([0.2, 0.3, 0.2, 0.1, 0.3, 0.1, 0.2, 0.3])
+"""How far each may be from its start, apart from the unit of time, which all share."""
+_UNIT_SPREAD = 1.0
+_NOISE = 0.1
+"""Scatter of a measurement, relative."""
+_STALL = 1.5
+"""Standard deviations beyond which a measurement counts no more than that."""
+_FORGET = 1e-4
+"""Share of the first uncertainty that comes back with every measurement."""
+_ROWS_UNIT, _TOKENS_UNIT = 8.0, 1024.0
+_LEAST_FACTOR = 0.05
 
 
 class CostTable:
-    """Draft and verify costs by number of rows.
+    """Draft and verify costs by number of rows and length of context.
 
     The shape is interpolated between its figures and goes on with the last slope above the
     largest.
@@ -37,10 +55,10 @@ class CostTable:
         assert 1 in verify_seconds, "the cost of a plain step is needed to start from"
         self._draft_shape = draft_seconds
         self._shape = dict(sorted(verify_seconds.items()))
-        self._scale = 1.0
-        self._draft_samples: dict[str, deque[float]] = {}
-        self._samples: dict[int, deque[float]] = {}
-        self._medians: dict[int, float] = {}
+        self._unit: float | None = None
+        self._factors = _START.copy()
+        self._first = np.diag(_SPREAD**2) + _UNIT_SPREAD**2 * np.outer(_START, _START)
+        self._doubt = self._first.copy()
 
     @classmethod
     def from_mapping(cls, costs: Mapping[str, Any]) -> CostTable | None:
@@ -62,44 +80,71 @@ class CostTable:
         """A table with the same starting figures and nothing measured."""
         return CostTable(self._draft_shape, self._shape)
 
-    def measured(self, rows: int) -> bool:
-        """True when T(rows) was measured in this process."""
-        return rows in self._medians
+    def draft(self, context: int) -> float:
+        """d, seconds per token drafted by the model after `context` tokens."""
+        factor = self._factor(_draft_features(context / _TOKENS_UNIT))
+        return self._draft_shape * factor * (self._unit or 1.0)
 
-    def draft(self, source: str = MODEL) -> float:
-        """d, seconds per token drafted by a source; a look-up costs nothing until measured."""
-        samples = self._draft_samples.get(source)
-        if samples:
-            return median(samples)
-        return 0.0 if source.startswith(LOOKUP) else self._scale * self._draft_shape
+    def verify(self, most_rows: int, context: int) -> Vector:
+        """T(1) .. T(most_rows) after `context` tokens, float64 [most_rows] seconds."""
+        grown, rows = context / _TOKENS_UNIT, np.arange(1.0, most_rows + 1.0)
+        a, b, c, e, f, g = self._factors[:6]
+        factors = c + f * grown + (e + g * grown) * (rows - 2.0) / _ROWS_UNIT
+        factors[0] = a + b * grown
+        seconds: Vector = self._shape_at(rows) * np.maximum(factors, _LEAST_FACTOR)
+        return seconds * (self._unit or 1.0)
 
-    def verify(self, rows: int) -> float:
-        """T(rows), seconds."""
-        known = self._medians.get(rows)
-        return self._scale * self._shape_at(rows) if known is None else known
+    def doubt(self, context: int) -> float:
+        """Standard deviation of T(1) over T(1)."""
+        features = _verify_features(1.0, context / _TOKENS_UNIT)
+        return math.sqrt(features @ self._doubt @ features) / self._factor(features)
 
-    def measure_draft(self, seconds_per_token: float, source: str = MODEL) -> None:
+    def measure_draft(self, seconds_per_token: float, context: int) -> None:
         """Add a measurement of d."""
-        samples = self._draft_samples.setdefault(source, deque(maxlen=_WINDOW))
-        samples.append(seconds_per_token)
+        features = _draft_features(context / _TOKENS_UNIT)
+        self._learn(features, seconds_per_token / self._draft_shape)
 
-    def measure_verify(self, rows: int, seconds: float) -> None:
+    def measure_verify(self, rows: int, seconds: float, context: int) -> None:
         """Add a measurement of T(rows)."""
-        samples = self._samples.setdefault(rows, deque(maxlen=_WINDOW))
-        samples.append(seconds)
-        self._medians[rows] = median(samples)
-        self._scale = median(t / self._shape_at(m) for m, t in self._medians.items())
+        shape = float(self._shape_at(np.array([float(rows)]))[0])
+        self._learn(_verify_features(float(rows), context / _TOKENS_UNIT), seconds / shape)
 
-    def _shape_at(self, rows: int) -> float:
-        if rows in self._shape:
-            return self._shape[rows]
-        known = sorted(self._shape)
-        if len(known) == 1:
-            return self._shape[known[0]]
-        right = next((i for i, m in enumerate(known) if m > rows), len(known) - 1)
-        low, high = known[right - 1], known[right]
-        slope = (self._shape[high] - self._shape[low]) / (high - low)
-        return self._shape[low] + max(slope, 0.0) * (rows - low)
+    def _learn(self, features: Vector, measured: float) -> None:
+        """One step of the filter; the first measurement sets the unit of time alone."""
+        if self._unit is None:
+            self._unit = max(measured, 1e-12)
+            return
+        column = self._doubt @ features
+        predicted = self._factor(features)
+        variance = float(features @ column) + (_NOISE * predicted) ** 2
+        bound = _STALL * variance**0.5
+        error = min(max(measured / self._unit - predicted, -bound), bound)
+        self._factors = self._factors + column * (error / variance)
+        self._doubt = self._doubt - np.outer(column, column) / variance
+        self._doubt = self._doubt + _FORGET * (self._first - self._doubt)
+
+    def _factor(self, features: Vector) -> float:
+        return max(float(features @ self._factors), _LEAST_FACTOR)
+
+    def _shape_at(self, rows: Vector) -> Vector:
+        known, seconds = list(self._shape), list(self._shape.values())
+        slope = 0.0
+        if len(known) > 1:
+            slope = max((seconds[-1] - seconds[-2]) / (known[-1] - known[-2]), 0.0)
+        shape: Vector = np.interp(rows, known, seconds)
+        return shape + slope * np.maximum(rows - known[-1], 0.0)
+
+
+def _verify_features(rows: float, grown: float) -> Vector:
+    """What multiplies a .. i in T(rows) / shape."""
+    if rows == 1.0:
+        return np.array([1.0, grown, 0, 0, 0, 0, 0, 0])
+    more = (rows - 2.0) / _ROWS_UNIT
+    return np.array([0, 0, 1.0, more, grown, grown * more, 0, 0])
+
+
+def _draft_features(grown: float) -> Vector:
+    return np.array([0, 0, 0, 0, 0, 0, 1.0, grown])
 
 
 DEFAULT_COSTS = CostTable(0.25, {1: 1.0, 5: 1.2, 9: 1.5, 33: 3.0})

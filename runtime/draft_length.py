@@ -1,9 +1,10 @@
 """Who drafts in the next round, and how many tokens.
 
 A round with K tokens drafted by one source commits E(K) tokens (`acceptance`) and costs
-K d + T(K + 1), with d the source's cost per token (`costs`; nothing for a look-up). The adaptive
-policy takes the source and the K with the most expected tokens per second. A source that does
-not pay rests, and is probed again now and then; when all rest, decoding is plain.
+K d + T(K + 1), with d the draft model's time per token (`costs`; a look-up takes none). The
+adaptive policy takes the source and the K with the most expected tokens per second, or a plain
+step. What is not used is not learned of, so a small share of the time goes to finding out: a
+losing draft model is probed, and a plain step timed while its cost could change the choice.
 
 Source and K are chosen before anything of the round is sampled, from committed tokens and past
 rounds only: the choice can not bias the output.
@@ -15,17 +16,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from specdec.runtime.acceptance import AcceptanceTable
-from specdec.runtime.costs import CostTable
+from specdec.runtime.acceptance import AcceptanceTable, lookup_acceptance
+from specdec.runtime.costs import CostTable, Vector
 from specdec.runtime.drafters import MODEL, Offer
 
 __all__ = ["PLAIN", "AdaptiveLength", "Choice", "DraftLength", "FixedLength", "RoundOutcome"]
 
-_LEAVE_REST, _ENTER_REST = 1.05, 0.98
-_MIN_EVIDENCE = 8
-_PROBE_ROUNDS = 4
-_FIRST_WAIT, _LONGEST_WAIT = 16, 256
-_EXPLORE_EVERY = 48
+_SPARE_SHARE = 0.01
+"""Share of the time that may go to finding out."""
+_LEAST_LOSS = 0.2
+"""What a round to find something out is taken to lose at least, as a share of its time."""
+_WORTH = 1.03
+"""Predicted speed-up from which on drafting is used; less is within the errors."""
+_DOUBTS = 2.0
+"""How many standard deviations of T(1) could still change the choice."""
 
 
 @dataclass(frozen=True)
@@ -91,9 +95,11 @@ class AdaptiveLength:
     """Maximises expected tokens per second.
 
     Args:
-        costs: d by source, and T(M).
+        costs: d and T(M).
         acceptance: of the draft model, shared between generations when learning from the
-            clock. Look-ups are judged anew in each generation, by its text.
+            clock.
+        lookups: of look-ups, where the drafter keeps it; None learns it from their rounds.
+        context: tokens of the prompt.
         max_draft_tokens: largest K considered.
         use_clock: False freezes the costs, which makes the choice, and with a seed the text,
             a function of the tokens alone.
@@ -104,125 +110,102 @@ class AdaptiveLength:
         costs: CostTable,
         acceptance: AcceptanceTable | None = None,
         *,
+        lookups: AcceptanceTable | None = None,
+        context: int = 0,
         max_draft_tokens: int = 16,
         use_clock: bool = True,
     ) -> None:
         self._costs = costs
         self._max = max_draft_tokens
         self._use_clock = use_clock
-        self._sources = {MODEL: _Source(acceptance or AcceptanceTable())}
+        self._context = context
+        self._model = acceptance or AcceptanceTable()
+        self._learns_lookups = lookups is None
+        self._lookups = lookups or lookup_acceptance()
+        self._spare_seconds = 0.0
         self._plain_speedup: float | None = None
-        self._rounds = 0
 
     @property
     def fallback(self) -> str | None:
-        """Set while plain decoding is predicted to be faster than any source on offer."""
+        """Set while no source on offer is predicted to be worth it."""
         if self._plain_speedup is None:
             return None
         return f"drafting is predicted to run at {self._plain_speedup:.2f} times the plain speed"
 
     def choose(self, offers: Sequence[Offer]) -> Choice:
-        """The best source and K, rests and probes applied."""
-        ranked = sorted(
-            (self._plan(offer) for offer in offers if offer.room > 0 and self._max > 0),
-            key=lambda plan: -plan.speedup,
-        )
-        if not ranked:
+        """The source and K with the most tokens per second, or what is worth finding out."""
+        offers = [offer for offer in offers if min(offer.room, self._max) > 0]
+        if not offers:
             return PLAIN
-        awake = [plan for plan in ranked if self._state(plan.source).awake(plan.speedup)]
-        self._plain_speedup = None if awake else ranked[0].speedup
-        if not awake:
-            return PLAIN
-        self._rounds += 1
-        if self._use_clock and self._rounds % _EXPLORE_EVERY == 0:
-            return self._explore(awake)
-        if self._use_clock and self._rounds == 2 and not self._costs.measured(1):
-            return PLAIN
-        return Choice(awake[0].source, awake[0].num_draft_tokens)
+        room = min(max(offer.room for offer in offers), self._max)
+        verify = self._costs.verify(room + 1, self._context)
+        plans = [self._plan(offer, verify) for offer in offers]
+        plain = _Plan(PLAIN, 1.0, float(verify[0]))
+        drafted = max(plans, key=_Plan.rate)
+        self._plain_speedup = None
+        if drafted.rate() < _WORTH * plain.rate():
+            self._plain_speedup = drafted.rate() / plain.rate()
+        best = drafted if self._plain_speedup is None else plain
+        return self._afford(best, self._question(best, plain, plans)).choice
 
     def observe(self, outcome: RoundOutcome) -> None:
         """Update acceptance, and costs when the clock is used."""
-        if outcome.drafted:
-            self._state(outcome.source).acceptance.observe(outcome.evaluated, outcome.accepted)
+        if outcome.drafted and outcome.source == MODEL:
+            self._model.observe(outcome.evaluated, outcome.accepted)
+        elif outcome.drafted and self._learns_lookups:
+            self._lookups.observe(outcome.evaluated, outcome.accepted, _matched(outcome.source))
         if self._use_clock:
-            if outcome.drafted:
+            if outcome.drafted and outcome.source == MODEL:
                 seconds = outcome.draft_seconds / outcome.drafted
-                self._costs.measure_draft(seconds, outcome.source)
-            self._costs.measure_verify(outcome.drafted + 1, outcome.verify_seconds)
+                self._costs.measure_draft(seconds, self._context)
+            self._costs.measure_verify(outcome.drafted + 1, outcome.verify_seconds, self._context)
+        self._context += outcome.accepted + 1
 
-    def _state(self, source: str) -> _Source:
-        state = self._sources.get(source)
-        if state is None:
-            state = self._sources[source] = _Source(AcceptanceTable(_prior(source)))
-        return state
-
-    def _plan(self, offer: Offer) -> _Plan:
-        """K in 1 .. room with the highest rate, and its speed relative to plain decoding."""
+    def _plan(self, offer: Offer, verify: Vector) -> _Plan:
+        """The best K of one offer."""
         limit = min(offer.room, self._max)
-        expected = self._state(offer.source).acceptance.expected_tokens(limit)
-        draft, plain = self._costs.draft(offer.source), 1.0 / self._costs.verify(1)
-        rates = [expected[k] / (k * draft + self._costs.verify(k + 1)) for k in range(1, limit + 1)]
-        best = max(range(limit), key=lambda k: rates[k])
-        return _Plan(offer.source, best + 1, limit, rates[best] / plain)
+        if offer.source == MODEL:
+            tokens, draft = self._model.expected_tokens(limit), self._costs.draft(self._context)
+        else:
+            tokens, draft = self._lookups.expected_tokens(limit, _matched(offer.source)), 0.0
+        plans = (
+            _Plan(Choice(offer.source, k), tokens[k], k * draft + float(verify[k]))
+            for k in range(1, limit + 1)
+        )
+        return max(plans, key=_Plan.rate)
 
-    def _explore(self, awake: list[_Plan]) -> Choice:
-        """Now and then something else: the runner-up, one token less (0 keeps T(1) fresh), more."""
-        turn = (self._rounds // _EXPLORE_EVERY) % 3
-        if turn == 0 and len(awake) > 1:
-            return Choice(awake[1].source, awake[1].num_draft_tokens)
-        best = awake[0]
-        wanted = best.num_draft_tokens + (1 if turn == 1 else -1)
-        return Choice(best.source, min(max(wanted, 0), best.limit))
+    def _question(self, best: _Plan, plain: _Plan, plans: Sequence[_Plan]) -> _Plan | None:
+        """What to try instead of the best, for what it teaches."""
+        if best is plain:
+            return next((plan for plan in plans if plan.choice.source == MODEL), None)
+        margin = 1.0 + _DOUBTS * self._costs.doubt(self._context)
+        return plain if self._use_clock and best.rate() < margin * plain.rate() else None
+
+    def _afford(self, best: _Plan, question: _Plan | None) -> _Plan:
+        """The question when its expected loss was saved up for, else the best."""
+        self._spare_seconds += _SPARE_SHARE * best.seconds
+        if question is not None:
+            loss = question.seconds - question.tokens / best.rate()
+            loss = max(loss, _LEAST_LOSS * question.seconds)
+            if loss <= self._spare_seconds:
+                self._spare_seconds -= loss
+                return question
+        return best
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """The best use of one offer."""
+    """A round that could be played, with what it should bring and take."""
 
-    source: str
-    num_draft_tokens: int
-    limit: int
-    speedup: float
+    choice: Choice
+    tokens: float
+    seconds: float
 
-
-class _Source:
-    """What is known of one source, and whether it rests."""
-
-    def __init__(self, acceptance: AcceptanceTable) -> None:
-        self.acceptance = acceptance
-        self._resting = False
-        self._wait = _FIRST_WAIT
-        self._rested = self._probes_left = 0
-
-    def awake(self, speedup: float) -> bool:
-        """Whether to consider the source at this predicted speed-up; call once a round.
-
-        Between the two thresholds the state stays what it is.
-        """
-        if self._resting and speedup > _LEAVE_REST:
-            self._resting, self._wait, self._probes_left = False, _FIRST_WAIT, 0
-        elif not self._resting and speedup < _ENTER_REST:
-            self._resting = self.acceptance.rounds >= _MIN_EVIDENCE
-            self._rested = 0
-        return not self._resting or self._probe_now()
-
-    def _probe_now(self) -> bool:
-        """True in the few rounds in which a losing source gets another chance."""
-        if self._probes_left == 0:
-            self._rested += 1
-            if self._rested <= self._wait:
-                return False
-            self._rested = 0
-            self._wait = min(2 * self._wait, _LONGEST_WAIT)
-            self._probes_left = _PROBE_ROUNDS
-        self._probes_left -= 1
-        return True
+    def rate(self) -> float:
+        return self.tokens / self.seconds
 
 
-def _prior(source: str) -> float:
-    """Acceptance to start from, high enough that a source is tried.
-
-    A longer match is more often right: 1/2, 2/3, 3/4, ... for 2, 3, 4, ... tokens.
-    """
-    matched = source.rpartition(":")[2]
-    return 1.0 - 1.0 / int(matched) if matched.isdigit() and int(matched) > 1 else 0.5
+def _matched(source: str) -> int:
+    """Tokens that a look-up matched, from its name."""
+    size = source.rpartition(":")[2]
+    return int(size) if size.isdigit() else 0

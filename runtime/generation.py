@@ -185,7 +185,10 @@ class Generation:
         parts = self._parts
         if params.num_draft_tokens != "auto":
             return FixedLength(params.num_draft_tokens)
+        lookups = getattr(parts.drafter, "acceptance", None)
+        context = len(self.prompt_ids)
         text_depends = not params.greedy and params.verify != "coupled"
         if text_depends and params.seed is not None:
-            return AdaptiveLength(parts.seed_costs.fresh(), use_clock=False)
-        return AdaptiveLength(parts.costs, parts.acceptance)
+            costs = parts.seed_costs.fresh()
+            return AdaptiveLength(costs, lookups=lookups, context=context, use_clock=False)
+        return AdaptiveLength(parts.costs, parts.acceptance, lookups=lookups, context=context)

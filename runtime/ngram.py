@@ -4,6 +4,9 @@ The longest suffix of prompt and output (up to `max_match` tokens, at least `min
 occurred earlier is found through one hash table per length, at O(max_match) per committed
 token; its most recent continuation is proposed. The distributions are one-hot, so any
 verification rule stays exact: a token is kept with the target's own probability for it.
+
+How often look-ups are right costs nothing to know: what one would have proposed is compared
+with every token of the output, whoever drafted it.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from specdec.runtime.acceptance import AcceptanceTable, lookup_acceptance
 from specdec.runtime.distribution import Distribution
 from specdec.runtime.drafters import (
     LOOKUP,
@@ -25,6 +29,8 @@ __all__ = ["HybridDrafter", "Match", "NgramDrafter"]
 
 _UNLIMITED = 1 << 30
 _TRUSTED_MATCH = 3
+_LONGEST_COUNT = 24
+"""Matches are counted up to this length, longer than what is looked up."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,11 @@ class Match:
 
 
 class NgramDrafter:
-    """Prompt and output look-up."""
+    """Prompt and output look-up.
+
+    Attributes:
+        acceptance: by the number of tokens that match, of this generation's output.
+    """
 
     def __init__(self, min_match: int = 2, max_match: int = 6) -> None:
         """Set the shortest and longest suffix to look for, 1 <= min_match <= max_match."""
@@ -44,6 +54,8 @@ class NgramDrafter:
         self._sizes = range(max_match, min_match - 1, -1)
         self._ends: dict[tuple[int, ...], int] = {}
         self._indexed = 0
+        self._judges = False
+        self.acceptance = lookup_acceptance()
 
     def offers(self, committed: Sequence[int]) -> tuple[Offer, ...]:
         """A look-up, when the last tokens occurred before; it has no limit of its own."""
@@ -54,7 +66,10 @@ class NgramDrafter:
         """Index the prompt afresh."""
         self._ends = {}
         self._indexed = 0
+        self.acceptance.clear()
+        self._judges = False
         self._index(committed)
+        self._judges = True
 
     def propose(
         self, committed: Sequence[int], source: str, max_tokens: int, context: DraftContext
@@ -78,17 +93,29 @@ class NgramDrafter:
     def find(self, committed: Sequence[int]) -> Match | None:
         """The longest suffix that occurred before, and its most recent continuation."""
         self._index(committed)
-        length = len(committed)
+        return self._find(committed, len(committed))
+
+    def _find(self, committed: Sequence[int], length: int) -> Match | None:
+        """`find` after the first `length` tokens."""
         for size in self._sizes:
             if size < length:
-                start = self._ends.get(tuple(committed[length - size :]))
+                start = self._ends.get(tuple(committed[length - size : length]))
                 if start is not None:
+                    while (
+                        size < min(start, _LONGEST_COUNT)
+                        and committed[start - size - 1] == committed[length - size - 1]
+                    ):
+                        size += 1
                     return Match(start, size)
         return None
 
     def _index(self, committed: Sequence[int]) -> None:
         """Remember every n-gram that has a continuation, that is all but the last ones."""
         for end in range(max(self._indexed, 1), len(committed)):
+            match = self._find(committed, end) if self._judges else None
+            if match is not None:
+                right = committed[match.start] == committed[end]
+                self.acceptance.observe(1, int(right), match.size)
             for size in self._sizes:
                 if size <= end:
                     self._ends[tuple(committed[end - size : end])] = end
@@ -114,6 +141,11 @@ class HybridDrafter:
         self._lookup = lookup
         self._model = model
         self._prefer_lookup = prefer_lookup
+
+    @property
+    def acceptance(self) -> AcceptanceTable:
+        """Of the look-up."""
+        return self._lookup.acceptance
 
     def offers(self, committed: Sequence[int]) -> tuple[Offer, ...]:
         """Both; a short match is likelier wrong than the model, and never comes first."""

@@ -62,6 +62,28 @@ def test_the_index_grows_with_the_text() -> None:
     assert grown.find([9, 9]) is None
 
 
+def test_a_match_is_counted_further_back_than_it_is_looked_up() -> None:
+    text = [*range(10), *range(10)]
+    match = NgramDrafter(max_match=3).find(text)
+    assert match is not None
+    assert (match.start, match.size) == (10, 10)
+
+
+def test_look_ups_are_judged_by_the_output_whoever_drafted_it() -> None:
+    drafter = NgramDrafter()
+    prompt = [1, 2, 3, 4, 1, 2]
+    drafter.prefill(prompt, context())
+    before = drafter.acceptance.expected_tokens(1, 2)
+    drafter.offers(prompt)
+    assert drafter.acceptance.expected_tokens(1, 2) == before  # the prompt is no evidence
+    drafter.offers([*prompt, 3])
+    right = drafter.acceptance.expected_tokens(1, 2)
+    drafter.prefill(prompt, context())
+    drafter.offers([*prompt, 4])
+    wrong = drafter.acceptance.expected_tokens(1, 2)
+    assert wrong < before < right
+
+
 @pytest.mark.parametrize("shares_cache", [False, True], ids=["own", "shared"])
 def test_hybrid_uses_the_model_only_without_a_match(shares_cache: bool) -> None:
     table = cycle_table({0: 1, 1: 2, 2: 3, 3: 4, 4: 5, 5: 0}, 6)
