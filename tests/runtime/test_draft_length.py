@@ -251,3 +251,4 @@ def test_two_losing_sources_leave_plain_decoding() -> None:
     policy = AdaptiveLength(DEFAULT_COSTS.fresh())
     chosen = play_two(policy, 0.0, 0.0, 300)
     assert sum(choice.num_draft_tokens > 0 for choice in chosen[100:]) < 40
+    assert policy.fallback is not None
