@@ -17,7 +17,6 @@ from specdec.export.in_place import kv_geometry
 from specdec.export.layouts import export_config
 from specdec.export.packing import pack_projections
 from specdec.export.quantize import Recipe, quantize
-from specdec.export.repeated import REPEATED_LAYERS
 from specdec.export.simplify import simplify
 from specdec.export.standard_graph import write_standard_graph
 from specdec.export.tracing import trace
@@ -28,9 +27,7 @@ __all__ = ["describe_engine", "trace_graph", "write_engine"]
 _PREFILL_CHUNK = {"in_place": 256, "concatenated": 64}
 
 
-def trace_graph(
-    model: Any, layout: str, max_length: int, directory: Path, *, repeated_layers: bool = False
-) -> Path:
+def trace_graph(model: Any, layout: str, max_length: int, directory: Path) -> Path:
     """Export `model` with Optimum and make the graph small.
 
     Args:
@@ -38,7 +35,6 @@ def trace_graph(
         layout: "in_place" or "concatenated", see `specdec.export.layouts`.
         max_length: capacity of the cache in tokens.
         directory: an existing scratch directory.
-        repeated_layers: all layers have the weights of the first, which are stored once.
 
     Returns:
         A float32 `.onnx` file in `directory`, its weights beside it.
@@ -58,8 +54,6 @@ def trace_graph(
     simplify(graph)
     pack_projections(graph)
     graph.metadata_props[MAX_LENGTH] = str(max_length)
-    if repeated_layers:
-        graph.metadata_props[REPEATED_LAYERS] = "1"
     plain = directory / "plain.onnx"
     save_graph(graph, plain)
     return plain

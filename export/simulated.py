@@ -1,10 +1,12 @@
 """Packages of a given size with random weights, to time a pair that does not exist yet.
 
 Speed depends on shapes, not on values. So the model is a Llama of the size asked for, its
-weights one random block repeated and its layers copies of one, and everything after that is the
-real export: the same graph, the same quantizers, the same in-place cache. The files hold one layer;
-loaded, every layer has memory of its own. What such a package writes means nothing; it serves
-`specdec-bench --simulate-acceptance` alone.
+weights one random block repeated, and everything after that is the real export: the same graph,
+the same quantizers, the same in-place cache. Two layers and a small vocabulary are traced and
+quantized; the further layers repeat the second one and share its place on disk (`repeat_layers`),
+and the tables of tokens are tiled (`widen_vocabulary`). So a target of 7 B weights is built
+in seconds and takes its full size and time once it is loaded. What such a package writes means
+nothing; it serves `specdec-bench --simulate-acceptance` alone.
 """
 
 from __future__ import annotations
@@ -28,11 +30,15 @@ from specdec.export.graphs import describe_engine, trace_graph, write_engine
 from specdec.export.memory import release_memory
 from specdec.export.progress import Progress
 from specdec.export.quantize import Recipe, find_recipe
+from specdec.export.repeat_layers import repeat_layers
 from specdec.export.weights_read import weights_read
+from specdec.export.widen_vocabulary import widen_vocabulary
 
 __all__ = ["SimulatedPair", "shape_of", "write_simulated_package"]
 
 _BYTES_PER_WEIGHT = 11
+_TRACED_LAYERS = 2
+_TRACED_VOCAB = 4093  # a prime, so that no other dimension is like it
 _BLOCK = 1 << 22
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([MB])", re.IGNORECASE)
 _UNITS = {"M": 1e6, "B": 1e9}
@@ -50,18 +56,6 @@ class Shape:
     kv_heads: int
     vocab: int
 
-    @property
-    def layer_weights(self) -> int:
-        """Weights of one layer."""
-        head = self.hidden // self.heads
-        attention = 2 * self.hidden * (self.hidden + self.kv_heads * head)
-        return attention + 3 * self.hidden * self.feed_forward
-
-    @property
-    def stored_weights(self) -> int:
-        """Weights in a file: the embedding, which is the head, and one layer."""
-        return self.vocab * self.hidden + self.layer_weights
-
 
 _SHAPES = (
     Shape(1e6, 2, 128, 384, 4, 2, 4096),
@@ -71,6 +65,7 @@ _SHAPES = (
     Shape(1.1e9, 22, 2048, 5632, 32, 4, 32000),
     Shape(1.5e9, 28, 1536, 8960, 12, 2, 151936),
     Shape(3e9, 36, 2048, 11008, 16, 2, 151936),
+    Shape(7e9, 28, 3584, 18944, 28, 4, 151936),
     Shape(8e9, 32, 4096, 14336, 32, 8, 128256),
 )
 
@@ -82,7 +77,7 @@ class SimulatedPair:
     target: str
     """Size such as "1.5B" or "500M"."""
     draft: str = "self"
-    """A size, or "self"."""
+    """A size, "self", or "none" for a target alone."""
     target_precision: str = "fp16"
     draft_precision: str = "int8"
     max_length: int = 2048
@@ -103,8 +98,20 @@ def shape_of(size: str) -> Shape:
             f"size {size!r} is not understood; allowed is 1M .. 20B, such as 500M or 1.5B"
         )
     nearest = min(_SHAPES, key=lambda shape: max(shape.weights / weights, weights / shape.weights))
-    layers = max(1, round((weights - nearest.vocab * nearest.hidden) / nearest.layer_weights))
+    head = nearest.hidden // nearest.heads
+    attention = 2 * nearest.hidden * (nearest.hidden + nearest.kv_heads * head)
+    layer = attention + 3 * nearest.hidden * nearest.feed_forward
+    layers = max(1, round((weights - nearest.vocab * nearest.hidden) / layer))
     return replace(nearest, layers=layers, weights=weights)
+
+
+def _traced(shape: Shape) -> Shape:
+    """The part of a model that is made and traced; the rest repeats it."""
+    layers = min(shape.layers, _TRACED_LAYERS)
+    vocab = min(shape.vocab, _TRACED_VOCAB)
+    outside = shape.vocab * shape.hidden
+    layer = max(0.0, shape.weights - outside) / shape.layers
+    return replace(shape, layers=layers, vocab=vocab, weights=layers * layer + vocab * shape.hidden)
 
 
 def write_simulated_package(pair: SimulatedPair, directory: Path, progress: Progress) -> None:
@@ -120,29 +127,29 @@ def write_simulated_package(pair: SimulatedPair, directory: Path, progress: Prog
         ExportError: not enough disk.
     """
     target = shape_of(pair.target)
-    draft = target if pair.draft == "self" else shape_of(pair.draft)
-    draft = replace(draft, vocab=target.vocab)
+    draft = None if pair.draft in ("self", "none") else shape_of(pair.draft)
     precisions = {"target": pair.target_precision, "draft": pair.draft_precision}
-    recipes = {n: find_recipe(p, device=pair.device) for n, p in precisions.items()}
+    recipes = {name: find_recipe(asked, device=pair.device) for name, asked in precisions.items()}
     _check_disk(directory, target)
     scratch = directory / "scratch"
     scratch.mkdir()
     own = ("target", "draft") if pair.draft == "self" else ("target",)
     entries = _build(target, own, directory, scratch, recipes, pair.max_length, progress)
-    if pair.draft != "self":
+    if draft is not None:
+        draft = replace(draft, vocab=target.vocab)
         entries |= _build(draft, ("draft",), directory, scratch, recipes, pair.max_length, progress)
     scratch.rmdir()
     tokenizer = _write_tokenizer(directory, target.vocab)
     read = {name: weights_read(directory / entry.graph, entry) for name, entry in entries.items()}
     manifest = Manifest(
         target=entries["target"],
-        draft=entries["draft"],
+        draft=entries.get("draft"),
         tokenizer=tokenizer,
         files=inventory(directory),
         specdec_version=version("specdec"),
         source={
             "target": f"{pair.target}, random weights",
-            "draft": pair.draft if pair.draft == "self" else f"{pair.draft}, random weights",
+            "draft": pair.draft if draft is None else f"{pair.draft}, random weights",
         },
         checks={"weights_read": read},
     )
@@ -159,37 +166,43 @@ def _build(
     progress: Progress,
 ) -> dict[str, EngineEntry]:
     """Write one model as one or two engines."""
+    traced = _traced(shape)
     with progress.step(f"make a random model of {shape.weights / 1e6:.0f} M weights"):
-        model = _random_model(shape, max_length)
+        model = _random_model(traced, max_length)
     with progress.step("trace it"):
-        plain = trace_graph(model, "in_place", max_length, scratch, repeated_layers=True)
+        plain = trace_graph(model, "in_place", max_length, scratch)
     entries = {}
     for name in names:
-        entries[name] = describe_engine(
+        recipe = recipes[name]
+        entry = describe_engine(
             f"{name}/model.onnx",
             model,
             "in_place",
-            recipes[name],
-            vocab_size=shape.vocab,
+            recipe,
+            vocab_size=traced.vocab,
             max_length=max_length,
             shares_target_cache=name == "draft" and "target" in names,
+        )
+        entries[name] = replace(
+            entry, num_layers=shape.layers, vocab_size=shape.vocab, logits_width=shape.vocab
         )
     del model
     release_memory()
     for name in names:
+        recipe = recipes[name]
         (directory / name).mkdir()
-        with progress.step(f"write {name} {recipes[name].name}"):
-            write_engine(plain, directory / name / "model.onnx", recipes[name])
+        with progress.step(f"write {name} {recipe.name}"):
+            graph = directory / name / "model.onnx"
+            write_engine(plain, graph, recipe)
+            repeat_layers(graph, shape.layers)
+            widen_vocabulary(graph, traced.vocab, shape.vocab)
     for path in scratch.iterdir():
         path.unlink()
     return entries
 
 
 def _random_model(shape: Shape, max_length: int) -> Any:
-    """A Llama whose matrices repeat one block of normal numbers, standard deviation 0.02.
-
-    The parameters of all layers are views of the first one's.
-    """
+    """A Llama whose matrices repeat one block of normal numbers, standard deviation 0.02."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
     from transformers.modeling_utils import no_init_weights
@@ -208,14 +221,9 @@ def _random_model(shape: Shape, max_length: int) -> Any:
     with no_init_weights():
         model = LlamaForCausalLM(config)
     model.tie_weights()
-    first, *others = model.model.layers
-    own = [model.get_input_embeddings().weight, model.model.norm.weight, *first.parameters()]
-    for layer in others:
-        for repeated, parameter in zip(layer.parameters(), first.parameters(), strict=True):
-            repeated.data = parameter.data
     block = torch.randn(_BLOCK, generator=torch.Generator().manual_seed(0)) * 0.02
     with torch.no_grad():
-        for weight in own:
+        for weight in model.parameters():
             if weight.dim() == 1:
                 weight.fill_(1.0)
                 continue
@@ -240,7 +248,7 @@ def _write_tokenizer(directory: Path, vocab: int) -> TokenizerEntry:
 
 
 def _check_disk(directory: Path, shape: Shape) -> None:
-    needed = _BYTES_PER_WEIGHT * shape.stored_weights
+    needed = _BYTES_PER_WEIGHT * (_traced(shape).weights + shape.vocab * shape.hidden)
     free = shutil.disk_usage(directory).free
     if free < needed:
         raise ExportError(

@@ -15,8 +15,6 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from specdec.export.repeated import REPEATED_LAYERS, save_repeated
-
 __all__ = [
     "CONTRIB",
     "MAX_LENGTH",
@@ -45,9 +43,6 @@ _ROTATING = {"GroupQueryAttention", "GatherElements"}
 
 def save_graph(model: ir.Model, path: Path) -> None:
     """Write `path` and, beside it, all weights in `<name>.data` (so the graph may pass 2 GB)."""
-    if REPEATED_LAYERS in model.metadata_props:
-        save_repeated(model, path)
-        return
     ir.save(model, path, external_data=f"{path.name}.data", alignment=4096)
 
 

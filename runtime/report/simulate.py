@@ -48,7 +48,9 @@ class ForcedDrafter(ModelDrafter):
         tokens: list[int] = []
         feed = self._missing(committed, context.meter)
         for position in range(len(committed), len(committed) + max_tokens):
-            logits = context.meter.forward("draft", self.engine, feed, 1)[0]
+            logits = context.meter.forward(
+                "draft", self.engine, feed, 1, context.process.reduction
+            )[0]
             context.process(logits, tokens, position)  # the host work a real draft has
             tokens.append(self._forced(position, context.vocab_size))
             feed = tokens[-1:]

@@ -1,0 +1,43 @@
+"""The one place where the GPU check uses what is particular to devices.
+
+Everything else is written as if for any device.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from specdec.engines import LoadedPackage, load_package
+from specdec.engines.ort_engine import OrtEngine
+from specdec.engines.ort_options import OrtOptions
+
+__all__ = ["bytes_moved", "export_options", "load"]
+
+
+def export_options(kind: str) -> dict[str, Any]:
+    """Options of `ExportOptions` and `SimulatedPair` for "cpu" or "cuda"."""
+    return {"device": kind}
+
+
+def load(path: Path, device: str, num_threads: int | None = 1, **ort: Any) -> LoadedPackage:
+    """Load a package that this check has built.
+
+    Args:
+        path: its directory.
+        device: where both engines run.
+        num_threads: of engines on the CPU: one suits tiny models best.
+        ort: options of `OrtOptions`.
+    """
+    return load_package(
+        path,
+        device=device,
+        num_threads=num_threads,
+        verify_checksums=False,
+        ort=OrtOptions(**ort),
+    )
+
+
+def bytes_moved(*engines: Any) -> int:
+    """Bytes that the engines have moved between host and device so far."""
+    return sum(engine.bytes_moved for engine in engines if isinstance(engine, OrtEngine))

