@@ -23,7 +23,7 @@ from specdec.export.errors import ExportCheckError
 from specdec.export.graphs import write_engine
 from specdec.export.memory import release_memory
 from specdec.export.progress import Progress
-from specdec.export.quantize import CUDA_RECIPES, RECIPES, Recipe
+from specdec.export.recipes import CUDA_RECIPES, RECIPES, Recipe
 from specdec.runtime import SpeculativeDecoder
 from specdec.runtime.chat import ChatTemplate
 from specdec.runtime.report.contents import Candidate

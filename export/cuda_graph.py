@@ -31,7 +31,8 @@ from specdec.export.half import (
     fits_half,
     half_weight,
 )
-from specdec.export.quantize import Recipe, quantized_graph
+from specdec.export.quantize import quantized_graph
+from specdec.export.recipes import Recipe
 from specdec.export.weights import CONTRIB, TRANSPOSED, cast_rows, is_token_lookup, save_graph
 
 __all__ = ["half_nodes", "write_cuda_graph"]

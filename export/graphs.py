@@ -16,7 +16,8 @@ from specdec.export.errors import UnsupportedModelError
 from specdec.export.in_place import kv_geometry
 from specdec.export.layouts import export_config
 from specdec.export.packing import pack_projections
-from specdec.export.quantize import Recipe, quantize
+from specdec.export.quantize import quantize
+from specdec.export.recipes import Recipe
 from specdec.export.simplify import simplify
 from specdec.export.standard_graph import write_standard_graph
 from specdec.export.tracing import trace

@@ -23,7 +23,7 @@ from specdec.export.memory import release_memory
 from specdec.export.options import ExportOptions
 from specdec.export.preflight import Plan, preflight
 from specdec.export.progress import Progress, SilentProgress
-from specdec.export.quantize import Recipe
+from specdec.export.recipes import Recipe
 from specdec.export.reference import Reference, score_golden, score_reference
 from specdec.export.report import ExportReport
 from specdec.export.sources import ModelSource, load_model

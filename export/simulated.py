@@ -29,7 +29,7 @@ from specdec.export.errors import ExportError, ExportOptionError
 from specdec.export.graphs import describe_engine, trace_graph, write_engine
 from specdec.export.memory import release_memory
 from specdec.export.progress import Progress
-from specdec.export.quantize import Recipe, find_recipe
+from specdec.export.recipes import Recipe, find_recipe
 from specdec.export.repeat_layers import repeat_layers
 from specdec.export.weights_read import weights_read
 from specdec.export.widen_vocabulary import widen_vocabulary

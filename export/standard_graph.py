@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from specdec.export.activation_scales import ActivationScale
 from specdec.export.attention import require_cached_attention
-from specdec.export.quantize import Recipe
+from specdec.export.recipes import Recipe
 from specdec.export.standard_attention import standardise_attention
 from specdec.export.tensorrt_weights import lower_precision
 from specdec.export.weights import MAX_LENGTH, save_graph

@@ -41,7 +41,7 @@ from specdec.export.activation_scales import ActivationScale
 from specdec.export.dtypes import state_types
 from specdec.export.graph_builder import GraphBuilder
 from specdec.export.half import FP16, compute_in_half, drop_unused, fits_half, half_weight
-from specdec.export.quantize import Recipe
+from specdec.export.recipes import Recipe
 from specdec.export.weights import add_initializer, cast_rows, is_token_lookup, is_weight_product
 
 __all__ = [

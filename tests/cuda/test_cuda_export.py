@@ -14,7 +14,7 @@ from specdec.engines.package import load_package, read_package
 from specdec.export import ExportOptions
 from specdec.export.check_device import CPU_NOTE
 from specdec.export.errors import ExportOptionError, UnsupportedModelError
-from specdec.export.quantize import CUDA_RECIPES, RECIPES, find_recipe
+from specdec.export.recipes import CUDA_RECIPES, RECIPES, find_recipe
 from specdec.runtime import SpeculativeDecoder
 from tests.export.exporting import export, speculative_text
 from tests.export.tiny_models import write_model

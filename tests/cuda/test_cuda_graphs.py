@@ -16,7 +16,7 @@ from specdec.export.cuda_operators import check_placement, unplaced
 from specdec.export.dtypes import state_types
 from specdec.export.errors import UnsupportedModelError
 from specdec.export.graphs import write_engine
-from specdec.export.quantize import CUDA_RECIPES, find_recipe
+from specdec.export.recipes import CUDA_RECIPES, find_recipe
 from specdec.runtime import SamplingParams, SpeculativeDecoder
 from tests.export.tiny_models import VOCABULARY
 from tests.tensorrt.graphs import Traced, logits, trace_tiny

@@ -13,7 +13,7 @@ import torch
 
 from specdec.engines.package import load_package
 from specdec.export import ExportReport
-from specdec.export.quantize import RECIPES, find_recipe
+from specdec.export.recipes import RECIPES, find_recipe
 from specdec.runtime import SpeculativeDecoder
 from tests.export.exporting import export, read_model, round_to_fp16, speculative_text
 from tests.export.tiny_models import MODELS, VOCABULARY, make_model, write_model, write_tokenizer

@@ -16,7 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from specdec.engines import load_package
 from specdec.export import SilentProgress
 from specdec.export.graphs import trace_graph, write_engine
-from specdec.export.quantize import find_recipe
+from specdec.export.recipes import find_recipe
 from specdec.export.repeat_layers import repeat_layers
 from specdec.export.simulated import SimulatedPair, write_simulated_package
 from specdec.export.widen_vocabulary import widen_vocabulary

@@ -11,7 +11,7 @@ pytest.importorskip("optimum.exporters.onnx", reason="exports for real")
 from specdec.engines import load_package
 from specdec.export import ExportError, ExportOptions, export_package
 from specdec.export.auto import CANDIDATES
-from specdec.export.quantize import RECIPES
+from specdec.export.recipes import RECIPES
 from specdec.runtime import SamplingParams, SpeculativeDecoder
 
 

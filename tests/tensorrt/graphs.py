@@ -18,7 +18,7 @@ from specdec.export.calibration import calibrate
 from specdec.export.graphs import describe_engine, trace_graph, write_engine
 from specdec.export.layouts import fits_in_place
 from specdec.export.progress import SilentProgress
-from specdec.export.quantize import find_recipe
+from specdec.export.recipes import find_recipe
 from specdec.export.standard_attention import standardise_attention
 from specdec.export.standard_graph import write_standard_graph
 from specdec.export.weights import save_graph

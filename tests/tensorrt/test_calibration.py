@@ -17,7 +17,7 @@ from specdec.export.activation_scales import (
 from specdec.export.calibration import calibrate
 from specdec.export.errors import UnsupportedModelError
 from specdec.export.progress import SilentProgress
-from specdec.export.quantize import find_recipe
+from specdec.export.recipes import find_recipe
 from specdec.export.standard_graph import write_standard_graph
 from specdec.export.tensorrt_weights import dequantized, lower_precision, quantized_columns
 from specdec.export.weights import add_initializer

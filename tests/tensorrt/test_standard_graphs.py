@@ -89,7 +89,7 @@ def test_standard_operators_alone_and_static_capacity(traced: Traced) -> None:
 
 def test_a_graph_without_the_in_place_cache_is_refused(tmp_path: Path) -> None:
     from specdec.export.errors import UnsupportedModelError
-    from specdec.export.quantize import find_recipe
+    from specdec.export.recipes import find_recipe
     from specdec.export.standard_graph import write_standard_graph
 
     model = ir.Model(ir.Graph([], [], nodes=[], opset_imports={"": 18}), ir_version=10)

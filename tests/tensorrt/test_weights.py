@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specdec.export.errors import ExportOptionError
-from specdec.export.quantize import find_recipe
+from specdec.export.recipes import find_recipe
 from specdec.export.tensorrt_weights import (
     dequantized,
     lower_precision,
