@@ -31,8 +31,8 @@ def alter_engines(monkeypatch: pytest.MonkeyPatch, engine: str, change: Change) 
     """Let the export write an engine that `change` has been applied to."""
     write = pipeline.write_engine
 
-    def altered(plain: Path, out: Path, recipe: Any) -> list[str]:
-        kept = write(plain, out, recipe)
+    def altered(plain: Path, out: Path, recipe: Any, scales: Any) -> list[str]:
+        kept = write(plain, out, recipe, scales)
         if out.parent.name == engine:
             model = ir.load(out)
             for value in model.graph.initializers.values():  # before its file is replaced
