@@ -34,7 +34,7 @@ def gpu_options(function: _Function) -> _Function:
             "--gpu-memory",
             metavar="GB",
             type=click.FloatRange(min=0.0, min_open=True),
-            help="Limit of an engine's working memory on the GPU, its KV cache excepted.",
+            help="Limit of an engine's arena on the GPU; weights and KV cache lie outside it.",
         ),
         click.option("--cuda-graphs", is_flag=True, help="Replay short passes as CUDA graphs."),
     ):
@@ -49,7 +49,7 @@ def ort_options(options: dict[str, Any]) -> OrtOptions:
     limit = options["gpu_memory"]
     return OrtOptions(
         cuda_graphs=options["cuda_graphs"],
-        gpu_memory_limit=None if limit is None else max(int(limit * 1e9), 1),
+        gpu_memory_limit=None if limit is None else max(int(min(limit, 1e9) * 1e9), 1),
         allow_cpu_fallback=options["allow_cpu_fallback"],
         load_cache=options.get("load_cache"),
     )
@@ -70,7 +70,7 @@ def load_options(function: _Function) -> _Function:
             "--load-cache",
             metavar="DIR",
             type=click.Path(file_okay=False, path_type=Path),
-            help="Keep the graphs as optimized for this CPU here; later loads map them.",
+            help="Keep what loading makes of the graphs here: later loads are faster.",
         ),
         click.option("--draft-device", metavar="cpu|cuda:N", help="Of the draft. [the target's]"),
         click.option("--device", metavar="cpu|cuda:N", default="cpu", help="Of the target. [cpu]"),

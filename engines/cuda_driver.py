@@ -7,7 +7,10 @@ that fails raises `DeviceError` with the driver's own words. Pointers and handle
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +19,10 @@ from numpy.typing import NDArray
 from specdec.engines.devices import Device
 from specdec.engines.errors import DeviceError
 
-__all__ = ["CudaDevice", "open_driver", "require_memory"]
+__all__ = ["CudaDevice", "open_driver", "require_memory", "visiting"]
 
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
+_INTEGRATED = 18  # CU_DEVICE_ATTRIBUTE_INTEGRATED
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: does not wait for the default stream
 
 
@@ -55,6 +59,8 @@ class CudaDevice:
         device = ctypes.c_int()
         self._call("cuDeviceGet", ctypes.byref(device), index)
         self._device = device
+        self._before = ctypes.c_void_p()
+        self._call("cuCtxGetCurrent", ctypes.byref(self._before))
         context = ctypes.c_void_p()
         self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
         self._context = context
@@ -68,6 +74,11 @@ class CudaDevice:
         """Give the primary context back."""
         self._call("cuDevicePrimaryCtxRelease_v2", self._device)
 
+    def leave(self) -> None:
+        """Give the primary context back and make current what was before."""
+        self._call("cuCtxSetCurrent", self._before)
+        self.release()
+
     @property
     def compute_capability(self) -> str:
         """Such as "8.9"."""
@@ -79,10 +90,17 @@ class CudaDevice:
         return ".".join(parts)
 
     def memory(self) -> tuple[int, int]:
-        """(free, total) bytes of the GPU."""
+        """(free, total) bytes of the GPU.
+
+        One that shares the system's memory (Jetson) does not count as free what the system would
+        give up, such as the files it keeps in memory: there the system is asked, too.
+        """
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         self._call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
-        return free.value, total.value
+        shared = ctypes.c_int()
+        self._call("cuDeviceGetAttribute", ctypes.byref(shared), _INTEGRATED, self._device)
+        available = _available_memory() if shared.value else 0
+        return max(free.value, min(available, total.value)), total.value
 
     def allocate(self, num_bytes: int) -> int:
         """Zeroed device memory; its address."""
@@ -151,6 +169,28 @@ class CudaDevice:
         if self._library.cuGetErrorString(code, ctypes.byref(text)) or text.value is None:
             return f"CUDA driver error {code}"
         return f"{text.value.decode(errors='replace')} (CUDA driver error {code})"
+
+
+@contextmanager
+def visiting(
+    index: int, open_device: Callable[[int], CudaDevice] = CudaDevice
+) -> Iterator[CudaDevice]:
+    """GPU number `index` for a question; the thread's own context is current again afterwards."""
+    gpu = open_device(index)
+    try:
+        yield gpu
+    finally:
+        gpu.leave()
+
+
+def _available_memory() -> int:
+    """Bytes that the system could give to a process, 0 when it does not say."""
+    try:
+        text = Path("/proc/meminfo").read_text(encoding="ascii")
+    except OSError:
+        return 0
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", text, re.MULTILINE)
+    return 1024 * int(found[1]) if found else 0
 
 
 def require_memory(gpu: CudaDevice, needed: int, who: str, device: Device) -> None:

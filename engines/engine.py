@@ -37,7 +37,7 @@ class EngineInfo:
     compute: str
     """Precision of the arithmetic: "fp32" or "fp16"; quantized kernels say "int8"."""
     backend: str
-    """"onnxruntime", "tensorrt", or the name of a host's own engine."""
+    """As in the manifest, such as "onnxruntime", or the name of a host's own engine."""
     device: str
     """"cpu" or "cuda:N"."""
 

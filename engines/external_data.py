@@ -22,7 +22,7 @@ from specdec.engines.manifest_schema import path_problem
 from specdec.engines.package_files import open_regular, unreadable
 from specdec.engines.strict_json import shown
 
-__all__ = ["check_external_data", "external_locations"]
+__all__ = ["check_external_data", "external_locations", "graph_inputs"]
 
 _MESSAGES: dict[str, dict[int, str]] = {
     "ModelProto": {7: "GraphProto", 20: "TrainingInfoProto", 25: "FunctionProto"},
@@ -45,6 +45,8 @@ _MESSAGES: dict[str, dict[int, str]] = {
 
 _ENTRY = "StringStringEntryProto"
 _KEY, _VALUE = 1, 2
+_GRAPH, _INPUT, _INPUT_NAME = 7, 11, 1
+"""Fields of a model, of its graph, and of an input (`ValueInfoProto`)."""
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MAX_VARINT_BYTES = 10
 
@@ -89,10 +91,33 @@ def external_locations(graph: Path) -> set[str]:
     except OSError as error:
         raise unreadable(graph, error) from error
     except (_MalformedError, UnicodeDecodeError) as error:
-        raise PackageError(
-            f"{graph} is not a readable ONNX graph ({error}); "
-            "allowed is an ONNX protobuf; export the package again"
-        ) from error
+        raise _no_graph(graph, error) from error
+
+
+def graph_inputs(graph: Path) -> list[str]:
+    """Names of the inputs of an ONNX file, in order; errors as `external_locations`."""
+    try:
+        with open_regular(graph) as stream, _mapped(stream.fileno()) as data:
+            return [
+                data[a:b].decode()
+                for number, first, last in _byte_fields(data, 0, len(data))
+                if number == _GRAPH
+                for field, start, end in _byte_fields(data, first, last)
+                if field == _INPUT
+                for inner, a, b in _byte_fields(data, start, end)
+                if inner == _INPUT_NAME
+            ]
+    except OSError as error:
+        raise unreadable(graph, error) from error
+    except (_MalformedError, UnicodeDecodeError) as error:
+        raise _no_graph(graph, error) from error
+
+
+def _no_graph(graph: Path, error: Exception) -> PackageError:
+    return PackageError(
+        f"{graph} is not a readable ONNX graph ({error}); "
+        "allowed is an ONNX protobuf; export the package again"
+    )
 
 
 def _mapped(descriptor: int) -> mmap.mmap:

@@ -6,25 +6,37 @@ to disk. Loaded from there it is mapped: no graph work, and processes share its 
 
 It belongs to one ONNX Runtime and one kind of CPU. So it is no part of a package; it is made on
 the machine that loads it, in a directory that the user names, under a key of all it depends on.
+A stamp with the sizes of its files is written last: what a power cut left is made again.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from specdec.engines.errors import EngineError
 
-__all__ = ["cache_folder", "mapped_graph"]
+__all__ = ["cache_folder", "discard", "mapped_graph", "writing"]
 
-_GRAPH = "model.onnx"
+_FORMAT = "1"
+"""Changes with what is written, or with the session options it is written under."""
+_GRAPH, _STAMP, _PARTIAL = "model.onnx", "complete.json", "partial-"
 _GROWTH = 5
 """An FP16 weight becomes four bytes of float32 and four more packed; with some room."""
+_STALE_SECONDS = 24 * 3600.0
+_CPU_LINES = (
+    *("model name", "flags"),
+    *("Features", "CPU implementer", "CPU architecture", "CPU variant", "CPU part"),
+)
+"""What /proc/cpuinfo says of a processor, on x86 and on Arm."""
 
 
 def mapped_graph(
@@ -43,31 +55,80 @@ def mapped_graph(
         EngineError: the cache cannot be written, or its disk is too full.
     """
     folder = cache_folder(cache, content)
-    if (folder / _GRAPH).is_file():
+    if _is_complete(folder):
         return folder / _GRAPH
-    try:
+    with writing(cache):
         cache.mkdir(parents=True, exist_ok=True)
+        _remove_stale(cache)
+        shutil.rmtree(folder, ignore_errors=True)
         _check_disk(graph, cache, name)
-        with tempfile.TemporaryDirectory(prefix="partial-", dir=cache) as partial:
+        with tempfile.TemporaryDirectory(prefix=_PARTIAL, dir=cache) as partial:
             made = Path(partial) / "made"
             made.mkdir()
             save(made / _GRAPH)
+            _seal(made)
             try:
                 made.rename(folder)
             except OSError:  # another process was faster
-                if not (folder / _GRAPH).is_file():
+                if not _is_complete(folder):
                     raise
+    return folder / _GRAPH
+
+
+def cache_folder(cache: Path, content: str) -> Path:
+    """Where a cache keeps what belongs to this content, this ONNX Runtime and this CPU."""
+    import onnxruntime
+
+    parts = (_FORMAT, content, onnxruntime.__version__, platform.machine(), _cpu())
+    return cache / hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+
+
+def discard(mapped: Path) -> None:
+    """Drop a result of `mapped_graph` that turned out not to load."""
+    shutil.rmtree(mapped.parent, ignore_errors=True)
+
+
+@contextmanager
+def writing(cache: Path) -> Iterator[None]:
+    """Say of an `OSError` that the cache cannot be written.
+
+    Raises:
+        EngineError: instead of it.
+    """
+    try:
+        yield
     except OSError as error:
         raise EngineError(
             f"the cache {cache} of optimized graphs cannot be written ({error.strerror}); name "
             "another directory, or load without a cache"
         ) from error
-    return folder / _GRAPH
 
 
-def cache_folder(cache: Path, content: str) -> Path:
-    """Where a cache keeps what belongs to this graph, this ONNX Runtime and this CPU."""
-    return cache / _key(content)
+def _is_complete(folder: Path) -> bool:
+    try:
+        sizes = json.loads((folder / _STAMP).read_text(encoding="utf-8"))
+        return bool(sizes) and all((folder / n).stat().st_size == s for n, s in sizes.items())
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def _seal(folder: Path) -> None:
+    """Bring all files to the disk, then the stamp that makes them count."""
+    sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
+    (folder / _STAMP).write_text(json.dumps(sizes), encoding="utf-8")
+    for name in (*sizes, _STAMP):
+        descriptor = os.open(folder / name, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _remove_stale(cache: Path) -> None:
+    """What a process that was killed left behind."""
+    for path in cache.glob(f"{_PARTIAL}*"):
+        if time.time() - path.stat().st_mtime > _STALE_SECONDS:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _check_disk(graph: Path, cache: Path, name: str) -> None:
@@ -80,19 +141,10 @@ def _check_disk(graph: Path, cache: Path, name: str) -> None:
         )
 
 
-def _key(content: str) -> str:
-    """Of the weights, of the library, and of the CPU, whose kernels decide how weights lie."""
-    import onnxruntime
-
-    parts = (content, onnxruntime.__version__, platform.machine(), _cpu())
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
-
-
 def _cpu() -> str:
     """The processor's model and features."""
     info = Path("/proc/cpuinfo")
     if not info.is_file():
         return platform.processor()
-    wanted = ("model name", "flags", "Features", "CPU part")
-    lines = info.read_text(encoding="utf-8", errors="replace").split("\n\n")[0].splitlines()
-    return "\n".join(line for line in lines if line.startswith(wanted)) or os.uname().machine
+    first = info.read_text(encoding="utf-8", errors="replace").split("\n\n")[0].splitlines()
+    return "\n".join(line for line in first if line.startswith(_CPU_LINES))

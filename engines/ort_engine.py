@@ -38,7 +38,8 @@ _Read = TypeVar("_Read")
 
 _KEPT_PASSES = 64
 _CAPTURED_ROWS = 33
-"""Passes up to the largest verification are captured as CUDA graphs; prompts are not."""
+"""Passes up to the largest verification are captured as CUDA graphs; prompts are not. ONNX Runtime
+keeps a captured graph as long as its session, so none is ever captured twice."""
 
 
 @dataclass
@@ -67,10 +68,11 @@ class OrtEngine:
         self._info = info
         self._cache = cache
         self._prefill_chunk = prefill_chunk
-        self._options = options
+        self._reduces = options.reduce_logits
+        self._captures = options.cuda_graphs and cache.device.kind == "cuda"
         self._places = input_devices(session, cache.device)
         self._head = LogitsHead(info.name, cache.device, info.vocab_size, info.logits_width)
-        self._passes: dict[tuple[int, int], BoundPass] = {}
+        self._passes: dict[tuple[int, int, bool], BoundPass] = {}
         self._retired_bytes = self._num_graphs = 0
 
     @property
@@ -108,10 +110,10 @@ class OrtEngine:
 
     def reduces(self, reduction: Reduction) -> bool:
         """See `ReducingEngine.reduces`: on the CPU only sums over whole rows are worth it."""
-        if reduction.count > self._info.vocab_size or self._options.reduce_logits is False:
+        if reduction.count > self._info.vocab_size or self._reduces is False:
             return False
         pays = self._cache.device != HOST or reduction.temperature is not None
-        return pays or self._options.reduce_logits is True
+        return pays or self._reduces is True
 
     def forward_reduced(
         self, token_ids: NDArray[np.int64], num_logits: int, reduction: Reduction
@@ -146,7 +148,7 @@ class OrtEngine:
         past = self._cache.length
         rows = check_forward(self._info, past, token_ids, num_logits)
         try:
-            bound = self._prepared(rows, max(num_logits, 1))
+            bound = self._prepared(rows, num_logits)
             bound.run(token_ids, past)
             result = read(bound)
         except Exception as error:  # the binding raises a dozen unrelated classes
@@ -158,18 +160,21 @@ class OrtEngine:
         return result
 
     def _prepared(self, rows: int, num_logits: int) -> BoundPass:
-        key = (rows, num_logits)
-        bound = self._passes.get(key)
+        """The pass of this shape; the least recently used makes room, captured ones stay."""
+        captures = self._captures and num_logits > 0 and rows <= _CAPTURED_ROWS
+        key = (rows, max(num_logits, 1), captures)
+        bound = self._passes.pop(key, None)
         if bound is None:
-            if len(self._passes) >= _KEPT_PASSES:
-                oldest = self._passes.pop(next(iter(self._passes)))
+            loose = [known for known in self._passes if not known[2]]
+            if len(loose) >= _KEPT_PASSES:
+                oldest = self._passes.pop(loose[0])
                 self._retired_bytes += oldest.bytes_moved
                 self._head.forget(oldest)
-            bound = self._passes[key] = self._bind(rows, num_logits)
+            bound = self._bind(rows, max(num_logits, 1), captures)
+        self._passes[key] = bound
         return bound
 
-    def _bind(self, rows: int, num_logits: int) -> BoundPass:
-        captures = self._options.cuda_graphs and rows <= _CAPTURED_ROWS
+    def _bind(self, rows: int, num_logits: int, captures: bool) -> BoundPass:
         values = self._cache.buffers.items()
         return BoundPass(
             self._session,
@@ -185,7 +190,7 @@ class OrtEngine:
 
     def _run_options(self, captures: bool) -> Any:
         """Number of the CUDA graph of a pass, -1 for none; None where graphs are not captured."""
-        if not self._options.cuda_graphs:
+        if not self._captures:
             return None
         from onnxruntime import RunOptions
 

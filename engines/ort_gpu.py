@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import io
 import logging
 import re
@@ -21,6 +22,7 @@ __all__ = [
     "SESSION_ENTRIES",
     "TensorRTPlan",
     "check_assignment",
+    "cuda_advice",
     "cuda_failure",
     "find_cuda_libraries",
     "gpu_providers",
@@ -100,9 +102,7 @@ def find_cuda_libraries(device: Device) -> None:
     """
     import onnxruntime
 
-    if hasattr(onnxruntime, "preload_dlls"):
-        with redirect_stdout(io.StringIO()):  # it prints what it does not find
-            onnxruntime.preload_dlls()
+    _preload(onnxruntime)
     folder = Path(onnxruntime.__file__).parent / "capi"
     shared, provider = (
         folder / f"libonnxruntime_providers_{name}.so" for name in ("shared", "cuda")
@@ -118,6 +118,21 @@ def find_cuda_libraries(device: Device) -> None:
             "CUDA and cuDNN it was built for, such as by "
             'pip install "onnxruntime-gpu[cuda,cudnn]"'
         ) from error
+
+
+@functools.cache
+def _preload(onnxruntime: Any) -> None:
+    """Once a process: it prints what it does not find, and stdout belongs to everyone."""
+    if hasattr(onnxruntime, "preload_dlls"):
+        with redirect_stdout(io.StringIO()):
+            onnxruntime.preload_dlls()
+
+
+def cuda_advice(failure: str) -> str:
+    """What to do about a result of `cuda_failure`."""
+    if "out of memory" in failure:
+        return "free some of its memory, or export with a smaller --max-length or precision"
+    return "update the driver, or install an onnxruntime-gpu that was built for its CUDA version"
 
 
 def cuda_failure(error: Exception) -> str | None:
@@ -157,15 +172,14 @@ def provider_options(device: Device, options: OrtOptions) -> dict[str, str]:
     return chosen
 
 
-def check_assignment(session: Any, provider: str, device: Device, name: str) -> None:
-    """Refuse a session that runs attention or products beside its device.
+def check_assignment(session: Any, device: Device, name: str) -> None:
+    """Refuse a session that runs attention or products on the CPU, beside its device.
 
     Small operators on the CPU (shapes, the look-up of a row) cost little and are common.
 
     Args:
         session: made with the assignment recorded.
-        provider: what its nodes should run on.
-        device: where that is, for messages.
+        device: where its nodes should run, for messages.
         name: "target" or "draft", for messages.
 
     Raises:
@@ -174,15 +188,15 @@ def check_assignment(session: Any, provider: str, device: Device, name: str) -> 
     if not hasattr(session, "get_provider_graph_assignment_info"):  # before ONNX Runtime 1.24
         return
     elsewhere = Counter(
-        f"{node.op_type} on {part.ep_name}"
+        node.op_type
         for part in session.get_provider_graph_assignment_info()
-        if part.ep_name != provider
+        if part.ep_name == "CPUExecutionProvider"
         for node in part.get_nodes()
         if node.op_type in _COSTLY
     )
     if elsewhere:
         found = ", ".join(f"{count} {what}" for what, count in sorted(elsewhere.items()))
         raise EngineError(
-            f"the {name} engine would run partly beside {provider} on {device}: {found}; export "
-            "it for that device (--device), or allow it with allow_cpu_fallback"
+            f"the {name} engine would leave parts of it to the CPU instead of {device}: {found}; "
+            "export it for that device (--device cuda), or allow it with allow_cpu_fallback"
         )

@@ -61,11 +61,15 @@ class LogitsHead:
         rows = checks.shape[1]
         ids, values = (found[name].reshape(rows, -1) for name in ("ids", "values"))
         masses = found.get("mass")
+        ties = found.get("ties")
 
         def row(index: int) -> ReducedRow:
+            best = values[index]
+            unique = best[:1] > best[1:2] if ties is None else ties[0, index : index + 1] == 1
             return ReducedRow(
                 ids=ids[index],
-                values=values[index],
+                values=best,
+                is_unique=bool(unique.all()),
                 checksum=float(checks[0, index]),
                 mass=None if masses is None else float(masses[0, index]),
                 full=lambda: self.full(bound)[0, index],
@@ -150,4 +154,6 @@ def _signature(
         "values": np.zeros(wide, np.float32),
         "mass" if kind == "mass" else "total": check,
     }
+    if kind == "best":
+        outputs["ties"] = np.zeros((1, rows), np.float32)
     return kind, inputs, outputs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import numpy as np
 from specdec.engines.devices import Device
 from specdec.engines.engine import Engine, EngineInfo
 from specdec.engines.errors import EngineError
+from specdec.engines.external_data import graph_inputs
 from specdec.engines.manifest_entries import EngineEntry
-from specdec.engines.ort_cache import cache_folder
+from specdec.engines.ort_cache import cache_folder, writing
 from specdec.engines.ort_engine import KVCache, OrtEngine
 from specdec.engines.ort_gpu import TensorRTPlan
 from specdec.engines.ort_interface import check_interface
@@ -58,13 +60,14 @@ def load_ort_engine(
             f"the {name} engine's kv_dtype is {entry.kv_dtype!r}; ONNX Runtime engines have "
             f"{' or '.join(_KV_DTYPES)}; export the package again"
         )
-    if options.cuda_graphs and entry.layout != "in_place":
+    if options.cuda_graphs and device.kind == "cuda" and entry.layout != "in_place":
         raise EngineError(
             f"CUDA graphs need fixed buffers, and the {name} engine's layout is {entry.layout!r}; "
             "load without cuda_graphs"
         )
     plan = None
     if entry.backend == "onnxruntime-tensorrt" and device.kind == "cuda":
+        options = replace(options, cuda_graphs=False)  # TensorRT's provider has none of these
         plan = _tensorrt_plan(graph, entry, options, content)
         plan.warn(name)
     session = create_session(
@@ -110,23 +113,17 @@ def load_ort_engine(
 def _tensorrt_plan(
     graph: Path, entry: EngineEntry, options: OrtOptions, content: str | None
 ) -> TensorRTPlan:
-    from onnxruntime import GraphOptimizationLevel, InferenceSession, SessionOptions
-
-    reading = SessionOptions()
-    reading.log_severity_level = 3
-    reading.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = InferenceSession(str(graph), reading, providers=["CPUExecutionProvider"])
     cache = None
     if options.load_cache is not None and content is not None:
-        cache = cache_folder(options.load_cache, content)
-    inputs = [node.name for node in session.get_inputs()]
-    return TensorRTPlan(
-        inputs, max(entry.prefill_chunk, min(_VERIFY_ROWS, entry.max_length)), cache
-    )
+        cache = cache_folder(options.load_cache, f"tensorrt {content}")
+        with writing(options.load_cache):
+            cache.mkdir(parents=True, exist_ok=True)
+    most = max(entry.prefill_chunk, min(_VERIFY_ROWS, entry.max_length))
+    return TensorRTPlan(graph_inputs(graph), most, cache)
 
 
 def _allocate(entry: EngineEntry, name: str, device: Device) -> dict[str, Any]:
-    """Zeroed KV buffers on the device; the system hands out their pages as they fill."""
+    """Zeroed KV buffers on the device; on the CPU the system hands out pages as they fill."""
     from onnxruntime import OrtValue
 
     shape = (1, entry.num_kv_heads, entry.max_length, entry.head_size)

@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from specdec.engines.cuda_driver import CudaDevice, require_memory
+from specdec.engines.cuda_driver import CudaDevice, require_memory, visiting
 from specdec.engines.devices import Device
 from specdec.engines.manifest_entries import EngineEntry
 
 __all__ = ["Need", "check_gpu_memory"]
+
+_LOADED_ON: set[Device] = set()
 
 
 @dataclass(frozen=True)
@@ -50,15 +52,19 @@ def check_gpu_memory(
     Raises:
         DeviceError: a GPU has less free than its engines need.
     """
+    # What ONNX Runtime keeps of engines that were closed it will use again, but nobody can ask how
+    # much that is: only the first load of a process on a GPU can be judged.
     on_gpus = [
-        n for n in needs if n.device.kind == "cuda" and n.entry.backend.startswith("onnxruntime")
+        need
+        for need in needs
+        if need.device.kind == "cuda"
+        and need.entry.backend.startswith("onnxruntime")
+        and need.device not in _LOADED_ON
     ]
     for device in sorted({need.device for need in on_gpus}):
         here = [need for need in on_gpus if need.device == device]
         names = " and ".join(need.name for need in here)
         who = f"the {names} {'engine needs' if len(here) == 1 else 'engines need'}"
-        gpu = open_device(device.index)
-        try:
+        with visiting(device.index, open_device) as gpu:
             require_memory(gpu, sum(need.num_bytes for need in here), who, device)
-        finally:
-            gpu.release()
+        _LOADED_ON.add(device)

@@ -8,17 +8,19 @@ during a run and are told to stop when it ends.
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from specdec.engines.devices import Device, require_provider
 from specdec.engines.errors import DeviceError, EngineError
-from specdec.engines.ort_cache import mapped_graph
+from specdec.engines.ort_cache import discard, mapped_graph
 from specdec.engines.ort_gpu import (
     SESSION_ENTRIES,
     TensorRTPlan,
     check_assignment,
+    cuda_advice,
     cuda_failure,
     find_cuda_libraries,
     gpu_providers,
@@ -27,6 +29,8 @@ from specdec.engines.ort_gpu import (
 from specdec.engines.ort_options import DEFAULT_ORT_OPTIONS, OrtOptions
 
 __all__ = ["create_session", "one_line"]
+
+_log = logging.getLogger(__name__)
 
 
 def create_session(
@@ -60,17 +64,11 @@ def create_session(
             allowed, the parts of it that take the time.
     """
     require_provider(device)
-    if device.kind == "cpu" and options.cuda_graphs:
-        raise EngineError(
-            f"cuda_graphs is True and the {name} engine runs on {device}; allowed is a GPU: leave "
-            'it out, or choose device="cuda"'
-        )
     if num_threads is not None and (type(num_threads) is not int or num_threads < 1):
         raise EngineError(f"num_threads is {num_threads!r}; allowed is None or at least 1")
     import onnxruntime
 
     session_options = _session_options(num_threads)
-    path = graph
     providers: list[Any] = [device.provider]
     if device.kind == "cuda":
         find_cuda_libraries(device)
@@ -78,26 +76,25 @@ def create_session(
             session_options.add_session_config_entry(entry, "1")
         providers = gpu_providers(device, options, tensorrt)
     elif options.load_cache is not None and content is not None:
-        path = mapped_graph(graph, options.load_cache, content, partial(_save, graph, name), name)
-        session_options.graph_optimization_level = (
-            onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        )
+        session = _load_mapped(graph, options.load_cache, content, name, num_threads)
+        if session is not None:
+            return session
     try:
         session = onnxruntime.InferenceSession(
-            str(path), session_options, providers=providers, enable_fallback=0
+            str(graph), session_options, providers=providers, enable_fallback=0
         )
     except Exception as error:  # the binding raises a dozen unrelated classes
-        if options.cuda_graphs and "graph capture" in str(error):
+        if options.cuda_graphs and device.kind == "cuda" and "graph capture" in str(error):
             raise EngineError(
                 f"the {name} engine cannot be captured as CUDA graphs, since parts of it run on "
                 f"the CPU; load without cuda_graphs ({one_line(error)})"
             ) from error
         if device.kind == "cuda" and (failure := cuda_failure(error)):
             raise DeviceError(
-                f"ONNX Runtime {onnxruntime.__version__} cannot use {device}: {failure}; update "
-                "the driver, or install an onnxruntime-gpu that was built for its CUDA version"
+                f"ONNX Runtime {onnxruntime.__version__} cannot use {device}: {failure}; "
+                f"{cuda_advice(failure)}"
             ) from error
-        raise _cannot_load(path, name, error) from error
+        raise _cannot_load(graph, name, error) from error
     got, wanted = session.get_providers()[0], provider_name(providers[0])
     if got != wanted:
         raise EngineError(
@@ -106,7 +103,7 @@ def create_session(
             'pip install "onnxruntime-gpu[cuda,cudnn]" brings, or choose device="cpu"'
         )
     if device.kind == "cuda" and not options.allow_cpu_fallback:
-        check_assignment(session, wanted, device, name)
+        check_assignment(session, device, name)
     return session
 
 
@@ -114,6 +111,23 @@ def one_line(error: BaseException, limit: int = 300) -> str:
     """The message of a backend's exception, white space collapsed, at most `limit` long."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
+def _load_mapped(graph: Path, cache: Path, content: str, name: str, num_threads: int | None) -> Any:
+    """A session over the cached form of a graph; None when that form does not load."""
+    import onnxruntime
+
+    mapped = mapped_graph(graph, cache, content, partial(_save, graph, name), name)
+    options = _session_options(num_threads)
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        return onnxruntime.InferenceSession(
+            str(mapped), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception as error:  # damaged on disk, whatever the binding says of it
+        _log.warning("the cached %s engine does not load (%s); making none", name, one_line(error))
+        discard(mapped)
+        return None
 
 
 def _save(graph: Path, name: str, out: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import TracebackType
 
 from specdec.engines.devices import Device, require_provider
@@ -13,7 +13,7 @@ from specdec.engines.engine import Engine
 from specdec.engines.errors import EngineError
 from specdec.engines.manifest import EngineEntry, Manifest
 from specdec.engines.ort_memory import Need, check_gpu_memory
-from specdec.engines.ort_options import DEFAULT_ORT_OPTIONS, OrtOptions
+from specdec.engines.ort_options import DEFAULT_ORT_OPTIONS, OrtOptions, check_applies
 from specdec.engines.package_reader import Package, read_package
 from specdec.engines.strict_json import shown
 
@@ -146,8 +146,10 @@ def load_engines(
         draft_entry is not None
         and draft_entry.shares_target_cache
         and other_device == target_device
-        and draft_entry.kv_dtype == target_entry.kv_dtype
     )
+    placed = [(target_entry, target_device)]
+    placed += [] if draft_entry is None else [(draft_entry, other_device)]
+    check_applies(ort, placed, is_hashed=package.is_hashed)
     needs = [Need("target", package.target_graph, target_entry, target_device)]
     if draft_entry is not None:
         graph = package.files[draft_entry.graph]
@@ -222,7 +224,8 @@ def _load_engine(
 
 
 def _content(package: Package, entry: EngineEntry) -> str:
-    """The checksums of all files that make up an engine."""
-    start = f"{Path(entry.graph).parent.as_posix()}/"
+    """What identifies an engine: its graph's name and the checksums of all files around it."""
+    folder = PurePosixPath(entry.graph).parent
     files = package.manifest.files
-    return " ".join(files[name].sha256 for name in sorted(files) if name.startswith(start))
+    around = [name for name in sorted(files) if PurePosixPath(name).is_relative_to(folder)]
+    return " ".join([entry.graph, *(f"{name} {files[name].sha256}" for name in around)])

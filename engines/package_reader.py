@@ -42,6 +42,8 @@ class Package:
     """Every listed name, and where it is with every link followed."""
     chat_template: str | None
     """Text of the chat template (Jinja)."""
+    is_hashed: bool = False
+    """Every file was compared with its checksum."""
 
     @property
     def target_graph(self) -> Path:
@@ -81,13 +83,13 @@ def read_package(path: str | os.PathLike[str], verify_checksums: bool = True) ->
     files = {name: _resolve_file(root, name, manifest) for name in manifest.files}
     listed = set(files.values())
     for entry in filter(None, (manifest.target, manifest.draft)):
-        if entry.backend == "onnxruntime":
+        if entry.backend.startswith("onnxruntime"):
             check_external_data(files[entry.graph], listed)
     if verify_checksums:
         _verify_checksums(files, manifest)
     template = manifest.tokenizer.chat_template
     text = None if template is None else _read_text(files[template], _MAX_TEMPLATE)
-    return Package(root, manifest, files, text)
+    return Package(root, manifest, files, text, verify_checksums)
 
 
 def _resolve_root(path: str | os.PathLike[str]) -> Path:

@@ -39,6 +39,8 @@ class ReducedRow:
     """int64 [count], best first; of equal logits in any order."""
     values: NDArray[np.float32]
     """float32 [count], their logits, descending."""
+    is_unique: bool
+    """No other token has the best logit. A device breaks ties by rules of its own."""
     checksum: float
     """NaN or +inf when the row holds one: its sum, or its mass."""
     mass: float | None

@@ -34,6 +34,8 @@ _STALL = 1.5
 """Standard deviations beyond which a measurement counts no more than that."""
 _FORGET = 1e-4
 """Share of the first uncertainty that comes back with every measurement."""
+_FIRST_RATIOS = 3
+"""Measurements that only set the unit of time."""
 _ROWS_UNIT, _TOKENS_UNIT = 8.0, 1024.0
 _LEAST_FACTOR = 0.05
 
@@ -56,6 +58,7 @@ class CostTable:
         self._draft_shape = draft_seconds
         self._shape = dict(sorted(verify_seconds.items()))
         self._unit: float | None = None
+        self._first_ratios = 0
         self._factors = _START.copy()
         self._first = np.diag(_SPREAD**2) + _UNIT_SPREAD**2 * np.outer(_START, _START)
         self._doubt = self._first.copy()
@@ -72,7 +75,8 @@ class CostTable:
             verify = {int(m): float(s) for m, s in dict(costs["verify_seconds"]).items()}
         except (KeyError, TypeError, ValueError):
             return None
-        if 1 not in verify or not min(draft, *verify.keys(), *verify.values()) > 0:
+        figures = (draft, *verify.keys(), *verify.values())
+        if 1 not in verify or not all(math.isfinite(x) and x > 0 for x in figures):
             return None
         return cls(draft, verify)
 
@@ -110,13 +114,19 @@ class CostTable:
         self._learn(_verify_features(float(rows), context / _TOKENS_UNIT), seconds / shape)
 
     def _learn(self, features: Vector, measured: float) -> None:
-        """One step of the filter; the first measurement sets the unit of time alone."""
-        if self._unit is None:
-            self._unit = max(measured, 1e-12)
+        """One step of the filter; the first measurements set the unit of time alone.
+
+        The lowest of them counts: the first of a process pay for what is loaded or captured then.
+        """
+        if self._first_ratios < _FIRST_RATIOS:
+            self._first_ratios += 1
+            known = math.inf if self._unit is None else self._unit
+            self._unit = max(min(measured, known), 1e-12)
             return
+        assert self._unit is not None
         column = self._doubt @ features
-        predicted = self._factor(features)
-        variance = float(features @ column) + (_NOISE * predicted) ** 2
+        predicted = float(features @ self._factors)
+        variance = float(features @ column) + (_NOISE * max(predicted, _LEAST_FACTOR)) ** 2
         bound = _STALL * variance**0.5
         error = min(max(measured / self._unit - predicted, -bound), bound)
         self._factors = self._factors + column * (error / variance)

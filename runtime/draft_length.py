@@ -20,7 +20,15 @@ from specdec.runtime.acceptance import AcceptanceTable, lookup_acceptance
 from specdec.runtime.costs import CostTable, Vector
 from specdec.runtime.drafters import MODEL, Offer
 
-__all__ = ["PLAIN", "AdaptiveLength", "Choice", "DraftLength", "FixedLength", "RoundOutcome"]
+__all__ = [
+    "PLAIN",
+    "AdaptiveLength",
+    "Choice",
+    "DraftLength",
+    "FixedLength",
+    "RoundOutcome",
+    "Savings",
+]
 
 _SPARE_SHARE = 0.01
 """Share of the time that may go to finding out."""
@@ -91,6 +99,13 @@ class FixedLength:
         return None
 
 
+@dataclass
+class Savings:
+    """Time that may be spent on finding out."""
+
+    seconds: float = 0.0
+
+
 class AdaptiveLength:
     """Maximises expected tokens per second.
 
@@ -100,6 +115,8 @@ class AdaptiveLength:
             clock.
         lookups: of look-ups, where the drafter keeps it; None learns it from their rounds.
         context: tokens of the prompt.
+        savings: shared between generations when learning from the clock, so that short ones can
+            afford to find something out, too.
         max_draft_tokens: largest K considered.
         use_clock: False freezes the costs, which makes the choice, and with a seed the text,
             a function of the tokens alone.
@@ -112,6 +129,7 @@ class AdaptiveLength:
         *,
         lookups: AcceptanceTable | None = None,
         context: int = 0,
+        savings: Savings | None = None,
         max_draft_tokens: int = 16,
         use_clock: bool = True,
     ) -> None:
@@ -122,7 +140,7 @@ class AdaptiveLength:
         self._model = acceptance or AcceptanceTable()
         self._learns_lookups = lookups is None
         self._lookups = lookups or lookup_acceptance()
-        self._spare_seconds = 0.0
+        self._savings = savings or Savings()
         self._plain_speedup: float | None = None
 
     @property
@@ -183,12 +201,12 @@ class AdaptiveLength:
 
     def _afford(self, best: _Plan, question: _Plan | None) -> _Plan:
         """The question when its expected loss was saved up for, else the best."""
-        self._spare_seconds += _SPARE_SHARE * best.seconds
+        self._savings.seconds += _SPARE_SHARE * best.seconds
         if question is not None:
             loss = question.seconds - question.tokens / best.rate()
             loss = max(loss, _LEAST_LOSS * question.seconds)
-            if loss <= self._spare_seconds:
-                self._spare_seconds -= loss
+            if loss <= self._savings.seconds:
+                self._savings.seconds -= loss
                 return question
         return best
 

@@ -191,4 +191,10 @@ class Generation:
         if text_depends and params.seed is not None:
             costs = parts.seed_costs.fresh()
             return AdaptiveLength(costs, lookups=lookups, context=context, use_clock=False)
-        return AdaptiveLength(parts.costs, parts.acceptance, lookups=lookups, context=context)
+        return AdaptiveLength(
+            parts.costs,
+            parts.acceptance,
+            lookups=lookups,
+            context=context,
+            savings=parts.savings,
+        )

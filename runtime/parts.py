@@ -10,6 +10,7 @@ from specdec.engines.engine import Engine
 from specdec.runtime.acceptance import AcceptanceTable
 from specdec.runtime.caches import Caches
 from specdec.runtime.costs import DEFAULT_COSTS, CostTable
+from specdec.runtime.draft_length import Savings
 from specdec.runtime.drafters import Drafter, ModelDrafter, NoDrafter
 from specdec.runtime.errors import InvalidParameterError, UnsupportedOptionError
 from specdec.runtime.ngram import HybridDrafter, NgramDrafter
@@ -38,6 +39,7 @@ class Parts:
     """Fixed figures; the measured ones start from them."""
     costs: CostTable = field(init=False)
     acceptance: AcceptanceTable = field(default_factory=AcceptanceTable)
+    savings: Savings = field(default_factory=Savings)
 
     def __post_init__(self) -> None:
         self.costs = self.seed_costs.fresh()

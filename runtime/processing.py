@@ -125,6 +125,8 @@ class LogitsProcessor:
         if not row.is_sound:
             return None
         if self._temperature == 0.0:
+            if not row.is_unique:
+                return None
             return Distribution.one_hot(int(row.ids[0]), self._vocab_size, row.values.dtype)
         top_k, top_p, min_p = self._filters
         best = leading(row.values, top_k or row.values.shape[0], self._vocab_size)

@@ -23,10 +23,14 @@ _REAL = """
 _BODIES = {
     "best": (
         "",
-        "int64[1, N] ids, float[1, N] values, float[1, N] total",
+        "int64[1, N] ids, float[1, N] values, float[1, N] ties, float[1, N] total",
         """
   ids = ArgMax<axis = 2, keepdims = 0> (real)
   values = ReduceMax<keepdims = 0> (real, last)
+  peak = ReduceMax<keepdims = 1> (real, last)
+  is_best = Equal (real, peak)
+  counted = Cast<to = 1> (is_best)
+  ties = ReduceSum<keepdims = 0> (counted, last)
   total = ReduceSum<keepdims = 0> (real, last)
 """,
     ),

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec.engines import PackageError, read_package
-from specdec.engines.external_data import _MESSAGES, external_locations
+from specdec.engines.external_data import _MESSAGES, external_locations, graph_inputs
 from tests.engines.packages import (
     TARGET_GRAPH,
     assert_one_line,
+    edit_manifest,
     external_tensor,
     graph_bytes,
     message,
@@ -171,3 +173,23 @@ def test_the_field_numbers_are_those_of_onnx() -> None:
             and (name, field.name) not in elsewhere
         }
         assert children == expected
+
+
+def test_every_backend_that_opens_graphs_is_checked(root: Path) -> None:
+    def edit(tree: dict[str, Any]) -> None:
+        for engine in tree["engines"].values():
+            engine["backend"] = "onnxruntime-tensorrt"
+
+    put_graph(root, graph_bytes(external_tensor("../../secret")))
+    edit_manifest(root, edit)
+    assert "keeps weights in '../../secret'" in refusal(root)
+
+
+def test_names_of_the_inputs(tmp_path: Path) -> None:
+    path = tmp_path / "graph.onnx"
+    inputs = [(11, message((1, name))) for name in (b"input_ids", b"logit_rows")]
+    path.write_bytes(message((7, message((5, b""), *inputs, (12, message((1, b"logits")))))))
+    assert graph_inputs(path) == ["input_ids", "logit_rows"]
+    path.write_bytes(b"\xff\xff")
+    with pytest.raises(PackageError, match="is not a readable ONNX graph"):
+        graph_inputs(path)

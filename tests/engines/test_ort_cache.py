@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from specdec.engines import EngineError, OrtOptions, load_package, ort_session
-from tests.engines.packages import assert_one_line
+from specdec.engines import (
+    EngineEntry,
+    EngineError,
+    FileEntry,
+    OrtOptions,
+    load_package,
+    ort_session,
+)
+from specdec.engines.package import _content
+from tests.engines.packages import TARGET_FIELDS, assert_one_line
 from tests.engines.test_load_package import TOKENS, root  # noqa: F401
 
 
@@ -41,6 +50,69 @@ def test_the_same_numbers_and_nothing_made_twice(
     assert saved == ["target", "draft"]
     assert len(list(cache.iterdir())) == 2
     assert all((entry / "model.onnx").is_file() for entry in cache.iterdir())
+
+
+def test_what_a_power_cut_left_is_made_again(
+    root: Path,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    cache = tmp_path / "cache"
+    expected = logits(root, load_cache=cache)
+    for entry in cache.iterdir():
+        (entry / "model.onnx").write_bytes(b"")
+    np.testing.assert_array_equal(logits(root, load_cache=cache), expected)
+    assert all((entry / "model.onnx").stat().st_size > 0 for entry in cache.iterdir())
+
+
+def test_a_damaged_entry_is_dropped(
+    root: Path,  # noqa: F811
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cache = tmp_path / "cache"
+    expected = logits(root, load_cache=cache)
+    for entry in cache.iterdir():
+        size = (entry / "model.onnx").stat().st_size
+        (entry / "model.onnx").write_bytes(b"x" * size)
+    np.testing.assert_array_equal(logits(root, load_cache=cache), expected)
+    assert "the cached target engine does not load" in caplog.text
+    assert list(cache.iterdir()) == []
+
+
+def test_what_a_killed_process_left_is_removed_in_time(
+    root: Path,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    import os
+
+    old, new = tmp_path / "partial-old", tmp_path / "partial-new"
+    for path in (old, new):
+        path.mkdir()
+    os.utime(old, (0, 0))
+    logits(root, load_cache=tmp_path)
+    assert not old.exists()
+    assert new.exists()
+
+
+@pytest.mark.parametrize("folder", ["", "engines/"])
+def test_engines_in_one_folder_are_told_apart(folder: str) -> None:
+    """Known by its folder alone, one would be served for the other."""
+    graphs = [f"{folder}target.onnx", f"{folder}draft.onnx"]
+
+    def contents(*checksums: str) -> list[str]:
+        files = {name: FileEntry(1, c * 64) for name, c in zip(graphs, checksums, strict=True)}
+        package = SimpleNamespace(manifest=SimpleNamespace(files=files))
+        entries = [EngineEntry(**{**TARGET_FIELDS, "graph": graph}) for graph in graphs]
+        return [_content(package, entry) for entry in entries]  # type: ignore[arg-type]
+
+    assert len({*contents("a", "b"), *contents("a", "c"), *contents("d", "b")}) == 6
+
+
+def test_unverified_files_are_not_kept(root: Path, tmp_path: Path) -> None:  # noqa: F811
+    ort = OrtOptions(load_cache=tmp_path)
+    with pytest.raises(EngineError, match="checksums are not verified") as caught:
+        load_package(root, verify_checksums=False, ort=ort)
+    assert_one_line(caught.value)
 
 
 def test_another_cpu_has_graphs_of_its_own(
@@ -103,8 +175,6 @@ def test_a_full_disk_is_said_before(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from types import SimpleNamespace
-
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=10))
     with pytest.raises(EngineError, match=r"takes up to .* which has 0\.0 GB free"):
         logits(root, load_cache=tmp_path / "cache")

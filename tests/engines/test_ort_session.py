@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,20 @@ from specdec.engines import (
     OrtOptions,
     available_devices,
     load_package,
+    ort_memory,
     ort_session,
 )
 from specdec.engines.cuda_driver import CudaDevice
 from specdec.engines.ort_gpu import (
     TensorRTPlan,
     check_assignment,
+    cuda_advice,
     cuda_failure,
     gpu_providers,
     provider_options,
 )
 from specdec.engines.ort_memory import Need, check_gpu_memory
+from specdec.engines.ort_options import check_applies
 from tests.engines.packages import TARGET_FIELDS, assert_one_line
 from tests.engines.test_devices import HAS_CUDA_BUILD
 from tests.engines.test_load_package import root  # noqa: F401
@@ -46,8 +50,9 @@ def test_options_of_the_cuda_provider() -> None:
 
 
 def test_cuda_graphs_need_a_gpu(root: Path) -> None:  # noqa: F811
-    with pytest.raises(EngineError, match="cuda_graphs is True and the target engine runs on cpu"):
+    with pytest.raises(EngineError, match="cuda_graphs is True and needs an engine") as caught:
         load_package(root, ort=OrtOptions(cuda_graphs=True))
+    assert_one_line(caught.value)
 
 
 def test_a_session_beside_its_device_is_refused(root: Path) -> None:  # noqa: F811
@@ -58,13 +63,73 @@ def test_a_session_beside_its_device_is_refused(root: Path) -> None:  # noqa: F8
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     graph = str(root / "target" / "model.onnx")
     session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-    check_assignment(session, "CPUExecutionProvider", Device("cpu"), "target")
     if not hasattr(session, "get_provider_graph_assignment_info"):
         pytest.skip("this ONNX Runtime does not tell where nodes run")
-    with pytest.raises(EngineError, match="target engine would run partly beside CUDA") as caught:
-        check_assignment(session, "CUDAExecutionProvider", GPU, "target")
-    assert "1 GroupQueryAttention on CPUExecutionProvider, 1 MatMul on CPU" in str(caught.value)
+    with pytest.raises(
+        EngineError, match="would leave parts of it to the CPU instead of cuda:1"
+    ) as caught:
+        check_assignment(session, GPU, "target")
+    assert "1 GroupQueryAttention, 1 MatMul; export it" in str(caught.value)
     assert_one_line(caught.value)
+
+
+ON_CPU = [(EngineEntry(**TARGET_FIELDS), Device("cpu"))]
+ON_GPU = [(EngineEntry(**TARGET_FIELDS), GPU)]
+
+
+@pytest.mark.parametrize(
+    ("options", "engines"),
+    [
+        ({"cuda_graphs": True}, ON_GPU),
+        ({"cuda_graphs": True}, [*ON_GPU, *ON_CPU]),
+        ({"gpu_memory_limit": 10**9}, ON_GPU),
+        ({"allow_cpu_fallback": True}, ON_GPU),
+        ({"reduce_logits": False}, ON_CPU),
+        ({"load_cache": "cache"}, ON_CPU),
+        ({}, []),
+    ],
+)
+def test_options_that_apply(options: dict[str, Any], engines: list[Any]) -> None:
+    check_applies(OrtOptions(**options), engines, is_hashed=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "engines"),
+    [
+        ({"cuda_graphs": True}, ON_CPU),
+        ({"gpu_memory_limit": 10**9}, ON_CPU),
+        ({"allow_cpu_fallback": True}, ON_CPU),
+        ({"load_cache": "cache"}, ON_GPU),
+        ({"reduce_logits": True}, [(replace(ON_CPU[0][0], layout="concatenated"), Device("cpu"))]),
+    ],
+)
+def test_an_option_without_an_engine_is_an_error(
+    options: dict[str, Any], engines: list[Any]
+) -> None:
+    with pytest.raises(EngineError, match=f"{next(iter(options))} is .* and needs an") as caught:
+        check_applies(OrtOptions(**options), engines, is_hashed=True)
+    assert_one_line(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cuda_graphs": "false"}, "cuda_graphs is 'false'; allowed is True or False"),
+        ({"allow_cpu_fallback": 1}, "allow_cpu_fallback is 1; allowed is True or False"),
+        ({"reduce_logits": "never"}, "reduce_logits is 'never'; allowed is None, True or False"),
+        ({"load_cache": ""}, "load_cache is ''; allowed is None or a path"),
+        ({"gpu_memory_limit": 0}, "gpu_memory_limit is 0; allowed is None or"),
+    ],
+)
+def test_values_that_are_not_allowed(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(EngineError) as caught:
+        OrtOptions(**options)
+    assert message in assert_one_line(caught.value)
+
+
+@pytest.fixture(autouse=True)
+def a_fresh_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ort_memory, "_LOADED_ON", set())
 
 
 def need(folder: Path, name: str = "target", device: Device = GPU, **fields: Any) -> Need:
@@ -92,7 +157,10 @@ def test_too_little_memory_for_a_pair(tmp_path: Path) -> None:
     wanted = sum(one.num_bytes for one in pair)
     opened = lambda index: CudaDevice(index, driver)  # noqa: E731
     driver.free_bytes = wanted
+    driver.current = 11
     check_gpu_memory(pair, opened)
+    assert driver.current == 11, "the thread's own context is current again"
+    ort_memory._LOADED_ON.clear()
     driver.free_bytes = wanted - 1
     with pytest.raises(DeviceError, match="the target and draft engines need at least") as caught:
         check_gpu_memory(pair, opened)
@@ -107,6 +175,8 @@ def test_each_gpu_is_asked_for_its_own(tmp_path: Path) -> None:
     driver.free_bytes = max(one.num_bytes for one in pair)
     check_gpu_memory(pair, lambda index: CudaDevice(index, driver))
     driver.free_bytes -= 1
+    check_gpu_memory(pair, lambda index: CudaDevice(index, driver))  # the arena may hold some
+    ort_memory._LOADED_ON.clear()
     with pytest.raises(DeviceError, match=r"engine needs at least .* of cuda:0"):
         check_gpu_memory(pair, lambda index: CudaDevice(index, driver))
 
@@ -165,3 +235,18 @@ def test_missing_libraries_are_named(root: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(DeviceError, match=r"cannot use cuda:1: lib.* cannot open") as caught:
         ort_session.create_session(root / "target" / "model.onnx", name="target", device=GPU)
     assert_one_line(caught.value)
+
+
+def test_memory_that_a_jetson_would_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = DoubleDriver(free=10**6)
+    monkeypatch.setattr("specdec.engines.cuda_driver._available_memory", lambda: 3 * 10**9)
+    assert CudaDevice(0, driver).memory() == (10**6, 2**33)
+    driver.integrated = True
+    assert CudaDevice(0, driver).memory() == (3 * 10**9, 2**33)
+
+
+def test_advice_by_cause() -> None:
+    assert "free some of its memory" in cuda_advice("CUDA failure 2: out of memory ")
+    assert "update the driver" in cuda_advice(
+        "CUDA failure 35: CUDA driver version is insufficient"
+    )

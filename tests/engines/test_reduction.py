@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from specdec.engines import Device, EngineError, OrtOptions, Reduction, load_package
+from specdec.engines import Device, EngineError, Reduction, load_package
 from specdec.engines.ort_engine import OrtEngine
 from specdec.engines.ort_head import LogitsHead
 from tests.engines.test_load_package import CAPACITY, TOKENS, VOCAB, root  # noqa: F401
@@ -59,6 +59,7 @@ def test_every_reduction(padding: int, device: Device) -> None:
         for found, row, order in zip(head.reduced(bound, reduction), real, ranked, strict=True):
             best = order[: reduction.count]
             assert found.is_sound
+            assert found.is_unique
             assert found.ids.tolist() == best.tolist()
             assert found.values.tolist() == row[best].tolist()
             np.testing.assert_array_equal(found.full()[:VOCAB_SIZE], row)
@@ -78,7 +79,16 @@ def test_bytes_are_counted_where_memory_differs() -> None:
         head.reduced(Pass(rows), Reduction(5, 0.7))
         head.full(Pass(rows))
     assert here.bytes_moved == 0
-    assert there.bytes_moved == 3 * (8 + 4 + 4) + 3 * (5 * 12 + 8) + rows.nbytes
+    assert there.bytes_moved == 3 * (8 + 4 + 4 + 4) + 3 * (5 * 12 + 8) + rows.nbytes
+
+
+@pytest.mark.parametrize("reduction", [Reduction(1), Reduction(4), Reduction(4, 0.5)])
+def test_ties_of_the_best_are_told(reduction: Reduction) -> None:
+    head = LogitsHead("target", Device("cpu"), VOCAB_SIZE, VOCAB_SIZE)
+    rows = rows_of(0)
+    rows[0, 1, [7, 250]] = 50.0
+    unique = [row.is_unique for row in head.reduced(Pass(rows), reduction)]
+    assert unique == [True, False, True]
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -178,9 +188,3 @@ def test_the_length_on_the_cpu_may_be_the_capacity(root: Path) -> None:  # noqa:
         for past, (token, logits) in enumerate(zip((3, 1, 4), expected, strict=True)):
             fixed.run(np.array([[token]], np.int64), past)
             np.testing.assert_allclose(fixed.logits_array, logits, rtol=1e-6)
-
-
-@pytest.mark.parametrize("limit", [0, -1, 1.5, True])
-def test_bad_memory_limits(limit: object) -> None:
-    with pytest.raises(EngineError, match=r"gpu_memory_limit is .*; allowed is None or"):
-        OrtOptions(gpu_memory_limit=limit)  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from specdec.runtime.draft_length import (
     DraftLength,
     FixedLength,
     RoundOutcome,
+    Savings,
 )
 from specdec.runtime.drafters import MODEL, Offer
 
@@ -252,3 +253,45 @@ def test_two_losing_sources_leave_plain_decoding() -> None:
     chosen = play_two(policy, 0.0, 0.0, 300)
     assert sum(choice.num_draft_tokens > 0 for choice in chosen[100:]) < 40
     assert policy.fallback is not None
+
+
+@pytest.mark.parametrize("factor", [30.0, 1000.0])
+def test_a_slow_first_pass_does_not_set_the_scale(factor: float) -> None:
+    """The first passes of a process pay for what is loaded or captured then."""
+    costs = CostTable(0.2, {1: 1.0, 5: 1.2})
+    costs.measure_draft(0.6 * factor, 0)
+    for _ in range(60):
+        costs.measure_verify(1, 1.0, 0)
+        costs.measure_verify(5, 1.5, 0)
+        costs.measure_draft(0.6, 0)
+    assert costs.draft(0) == pytest.approx(0.6, rel=0.1)
+    assert costs.verify(5, 0)[[0, 4]] == pytest.approx([1.0, 1.5], rel=0.1)
+
+
+def test_a_stall_is_forgotten() -> None:
+    costs = CostTable(0.2, {1: 1.0, 5: 1.2})
+    for seconds in [1.0] * 20 + [500.0] * 3 + [1.0] * 40:
+        costs.measure_verify(1, seconds, 0)
+    assert costs.verify(1, 0)[0] == pytest.approx(1.0, rel=0.15)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 0.0, -1.0, "x"])
+def test_costs_that_are_no_costs(bad: object) -> None:
+    good = {"draft_seconds": 0.1, "verify_seconds": {"1": 1.0, "5": 1.2}}
+    assert CostTable.from_mapping(good) is not None
+    assert CostTable.from_mapping({**good, "draft_seconds": bad}) is None
+    assert CostTable.from_mapping({**good, "verify_seconds": {"1": 1.0, "5": bad}}) is None
+
+
+def test_short_generations_probe_too() -> None:
+    """What one of them saves up the next may spend."""
+    world, savings = World(acceptance=0.9, draft=0.1, marginal=0.02), Savings()
+    acceptance, costs = AcceptanceTable(), CostTable(0.1, {1: 1.0, 5: 1.1})
+    for _ in range(200):
+        acceptance.observe(1, 0)  # one bad text that everyone suffers from
+    chosen = []
+    for _ in range(60):
+        policy = AdaptiveLength(costs, acceptance, savings=savings)
+        chosen.append(world.play(policy, 12))
+    assert not any(chosen[0])
+    assert all(any(generation) for generation in chosen[-5:])

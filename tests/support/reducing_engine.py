@@ -40,12 +40,11 @@ def reduce_row(
     real = row[:vocab_size]
     order = np.argsort(-real[::-1], kind="stable")[: reduction.count]  # ties: highest id first
     ids = vocab_size - 1 - order
-    if reduction.count == 1:
-        ids = np.array([int(np.argmax(real))])  # the rule of ONNX's ArgMax: the first
     with np.errstate(over="ignore", invalid="ignore"):
         checksum = float(real.sum())
         mass = None
         if reduction.temperature is not None:
             weights = np.exp((real - real[ids[0]]) * (1.0 / reduction.temperature))
             checksum = mass = float(weights.sum(dtype=np.float64)) * (1.0 + mass_error)
-    return ReducedRow(ids, real[ids], checksum, mass, full)
+    unique = np.count_nonzero(real == real[ids[0]]) == 1
+    return ReducedRow(ids, real[ids], bool(unique), checksum, mass, full)

@@ -48,7 +48,8 @@ class DoubleDriver:
         self.calls: list[str] = []
         self.live: dict[int, Any] = {}
         self.queues: dict[int, list[Callable[[], None]]] = {}
-        self.contexts = 0
+        self.contexts = self.current = 0
+        self.integrated = False
         self.fail: dict[str, int] = {}
         """Name of a call -> error code that it returns from now on."""
 
@@ -82,10 +83,17 @@ class DoubleDriver:
     def do_cuDevicePrimaryCtxRelease(self, device: Any) -> None:  # noqa: N802
         self.contexts -= 1
 
+    def do_cuCtxGetCurrent(self, context: Any) -> None:  # noqa: N802
+        context._obj.value = self.current
+
     def do_cuCtxSetCurrent(self, context: Any) -> None:  # noqa: N802
-        assert _number(context) == 7
+        self.current = _number(context)
+        assert self.current in (0, 7, 11)
 
     def do_cuDeviceGetAttribute(self, value: Any, attribute: int, device: Any) -> None:  # noqa: N802
+        if attribute == 18:
+            value._obj.value = int(self.integrated)
+            return
         value._obj.value = int(self.capability.split(".")[{75: 0, 76: 1}[attribute]])
 
     def do_cuMemGetInfo(self, free: Any, total: Any) -> None:  # noqa: N802
