@@ -40,8 +40,8 @@ class ExportOptions:
     """A recipe name of `specdec.export.recipes`, or "int8" or "int4", or "auto": the recipe
     that measures fastest here."""
     backend: str = "onnxruntime"
-    """"onnxruntime", "onnxruntime-tensorrt" (built when it is loaded), "tensorrt" (built for the GPU
-    of this machine) or "tensorrt-rtx"."""
+    """"onnxruntime", "onnxruntime-tensorrt" (built when it is loaded), "tensorrt" (built for the
+    GPU of this machine) or "tensorrt-rtx"."""
     device: str = "cpu"
     """What ONNX Runtime's engines are made for: "cpu", or "cuda" (FP16 arithmetic and KV cache).
     TensorRT's are always for a GPU."""
