@@ -38,6 +38,9 @@ class OrtOptions:
     reduce_logits: bool | None = None
     """Reduce logits on the engine's device: always, never, or (None) where it pays: on a GPU
     always, on the CPU for choices that need the mass of a row."""
+    huge_pages: bool = True
+    """Move the weights of engines on the CPU to huge pages, where the system has them, which makes
+    passes faster; it happens in the background after a load. Not for what `load_cache` maps."""
     load_cache: Path | None = None
     """Directory for what the first load makes and later ones need not: for the CPU, graphs as ONNX
     Runtime optimized them, which are mapped, in about half the time, their pages shared between
@@ -46,6 +49,7 @@ class OrtOptions:
     def __post_init__(self) -> None:
         _check_type("cuda_graphs", self.cuda_graphs, bool, "True or False")
         _check_type("allow_cpu_fallback", self.allow_cpu_fallback, bool, "True or False")
+        _check_type("huge_pages", self.huge_pages, bool, "True or False")
         if self.reduce_logits is not None:
             _check_type("reduce_logits", self.reduce_logits, bool, "None, True or False")
         limit = self.gpu_memory_limit
@@ -85,6 +89,7 @@ def check_applies(
         "gpu_memory_limit": (cuda in kinds, "an engine of backend onnxruntime on a GPU"),
         "allow_cpu_fallback": (on_gpu, "an engine of ONNX Runtime on a GPU"),
         "reduce_logits": ((on_gpu or on_cpu) and in_place, "an in-place engine of ONNX Runtime"),
+        "huge_pages": (on_cpu, "an engine on the CPU"),
         "load_cache": (on_cpu or tensorrt in kinds, "an engine on the CPU or for TensorRT"),
     }
     for field in fields(options):

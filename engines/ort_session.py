@@ -15,6 +15,7 @@ from typing import Any
 
 from specdec.engines.devices import Device, require_provider
 from specdec.engines.errors import DeviceError, EngineError
+from specdec.engines.huge_pages import on_huge_pages
 from specdec.engines.ort_cache import discard, mapped_graph
 from specdec.engines.ort_gpu import (
     SESSION_ENTRIES,
@@ -79,10 +80,12 @@ def create_session(
         session = _load_mapped(graph, options.load_cache, content, name, num_threads)
         if session is not None:
             return session
+    on_cpu = device.kind == "cpu"
     try:
-        session = onnxruntime.InferenceSession(
-            str(graph), session_options, providers=providers, enable_fallback=0
-        )
+        with on_huge_pages(on_cpu and options.huge_pages):
+            session = onnxruntime.InferenceSession(
+                str(graph), session_options, providers=providers, enable_fallback=0
+            )
     except Exception as error:  # the binding raises a dozen unrelated classes
         if options.cuda_graphs and device.kind == "cuda" and "graph capture" in str(error):
             raise EngineError(

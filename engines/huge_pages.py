@@ -1,0 +1,116 @@
+"""Put the weights of an engine on huge pages.
+
+A pass over a model reads all of its weights once, page by page. With pages of 4 KiB the processor
+looks up more addresses than it can remember, and that, not the memory, sets the pace: on a virtual
+machine, where every look-up is two, pages of 2 MiB make a plain step a fifth shorter. Linux has
+them for those who ask (`madvise`: MADV_HUGEPAGE, and MADV_COLLAPSE since 6.1 for memory that is in
+use already). Where it does not, or there is no Linux, nothing happens.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+__all__ = ["on_huge_pages"]
+
+_SIZE_FILE = Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
+_MAPS = Path("/proc/self/maps")
+_MADV_HUGEPAGE, _MADV_COLLAPSE = 14, 25
+_LEAST_PAGES = 2
+_PIECE = 32 << 20
+"""Bytes moved by one call, so that nobody waits long for the process's memory map."""
+
+_Range = tuple[int, int]
+"""First address, and the one after the last."""
+
+
+@contextmanager
+def on_huge_pages(wanted: bool = True) -> Iterator[Move]:
+    """Move what is allocated inside, in large pieces, and is there at the end, to huge pages.
+
+    Contents and addresses stay what they are, and the memory may be used meanwhile: the move goes
+    on in the background, at the pace of copying it once.
+
+    Args:
+        wanted: False does nothing.
+
+    Yields:
+        The move, to wait for.
+    """
+    move = Move()
+    size = _page_size() if wanted else 0
+    before = _anonymous(_LEAST_PAGES * size) if size else []
+    yield move
+    if size:
+        move.begin(_without(_anonymous(_LEAST_PAGES * size), before), size)
+
+
+class Move:
+    """Memory on its way to huge pages."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+
+    def begin(self, ranges: Sequence[_Range], page: int) -> None:
+        """Start; the last part of what was unmapped meanwhile is simply refused by the kernel."""
+        self._thread = threading.Thread(
+            target=_move, args=(ranges, page), name="specdec-huge-pages", daemon=True
+        )
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Until it is done, or nothing was to be done."""
+        if self._thread is not None:
+            self._thread.join()
+
+
+def _move(ranges: Sequence[_Range], page: int) -> None:
+    for start, end in ranges:
+        first, last = -(-start // page) * page, end // page * page
+        for piece in range(first, last, _PIECE):
+            _advise(piece, min(_PIECE, last - piece))
+
+
+def _page_size() -> int:
+    """Bytes of a huge page; 0 where there are none to ask for."""
+    try:
+        return int(_SIZE_FILE.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return 0
+
+
+def _anonymous(least: int) -> list[_Range]:
+    """This process's writable memory that belongs to no file, in pieces of at least `least`."""
+    found = []
+    for line in _MAPS.read_text(encoding="utf-8", errors="replace").splitlines():
+        addresses, rights, *rest = line.split(maxsplit=5)
+        name = rest[3] if len(rest) > 3 else ""
+        start, end = (int(address, 16) for address in addresses.split("-"))
+        if rights.startswith("rw-p") and name in ("", "[heap]") and end - start >= least:
+            found.append((start, end))
+    return found
+
+
+def _without(ranges: Sequence[_Range], known: Sequence[_Range]) -> list[_Range]:
+    """What of `ranges` lies outside `known`; both ascending."""
+    left = []
+    for start, end in ranges:
+        for first, last in known:
+            if first < end and last > start:
+                if start < first:
+                    left.append((start, first))
+                start = max(start, last)
+        if start < end:
+            left.append((start, end))
+    return left
+
+
+def _advise(start: int, size: int) -> None:
+    """Ask for huge pages; a kernel that has none says no, which is fine."""
+    library = ctypes.CDLL(None)
+    for advice in (_MADV_HUGEPAGE, _MADV_COLLAPSE):
+        library.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), ctypes.c_int(advice))
