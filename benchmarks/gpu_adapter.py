@@ -8,11 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from specdec.engines import LoadedPackage, load_package
+from specdec.engines import Device, LoadedPackage, load_package
+from specdec.engines.cuda_driver import CudaDevice
 from specdec.engines.ort_engine import OrtEngine
 from specdec.engines.ort_options import OrtOptions
 
-__all__ = ["bytes_moved", "export_options", "load"]
+__all__ = ["bytes_moved", "export_options", "free_memory", "load"]
 
 
 def export_options(kind: str) -> dict[str, Any]:
@@ -41,3 +42,15 @@ def load(path: Path, device: str, num_threads: int | None = 1, **ort: Any) -> Lo
 def bytes_moved(*engines: Any) -> int:
     """Bytes that the engines have moved between host and device so far."""
     return sum(engine.bytes_moved for engine in engines if isinstance(engine, OrtEngine))
+
+
+def free_memory(device: str) -> int | None:
+    """Free bytes of a GPU; None for the CPU, which is not asked."""
+    place = Device.parse(device)
+    if place.kind == "cpu":
+        return None
+    gpu = CudaDevice(place.index)
+    try:
+        return gpu.memory()[0]
+    finally:
+        gpu.release()

@@ -6,13 +6,14 @@ from pathlib import Path
 from time import perf_counter
 
 import numpy as np
+from gpu_adapter import free_memory
 from gpu_sections import Recorder, Setup
 
 from specdec.engines import Device
 from specdec.engines.ort_session import create_session
 from specdec.runtime.report.machine import copy_bandwidth
 
-__all__ = ["bandwidth", "copy_on_device"]
+__all__ = ["bandwidth", "copy_on_device", "elements_for"]
 
 _ELEMENTS = 1 << 29
 _REPEATS = 20
@@ -21,12 +22,18 @@ _REPEATS = 20
 def bandwidth(setup: Setup, recorder: Recorder) -> None:
     """Bytes read and written per second by a copy on the device, and on the host."""
     recorder.figure("host_copy_bytes_per_second", copy_bandwidth())
-    if setup.on_gpu:
-        found = copy_on_device(setup.device, _ELEMENTS, setup.work)
+    free = free_memory(setup.device)
+    if free is not None:
+        found = copy_on_device(setup.device, elements_for(free), setup.work)
     else:
         found = recorder.result.figures["host_copy_bytes_per_second"]
     recorder.figure("copy_bytes_per_second", found)
     recorder.say(f"  a copy on {setup.device} moves {found / 1e9:.0f} GB/s, both ways counted")
+
+
+def elements_for(free: int) -> int:
+    """Float32 elements of a buffer, so that two fill no more than half of `free` bytes."""
+    return min(_ELEMENTS, free // 16)
 
 
 def copy_on_device(device: str, elements: int, folder: Path) -> float:

@@ -5,17 +5,20 @@
 
 Needs no network: models are random, of tiny sizes for parity and of 1.5 B and 7 B weights for
 speed (and the demo model, where it is installed). Progress goes to stderr, a short table to
-stdout, everything to the JSON file. Exit code 1 when a check failed or parity was not checked.
+stdout, everything to the JSON file. Exit code 1 when a check failed or the parity part (of what
+`--only` chose) was not checked, 2 when the options make no sense.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
@@ -23,7 +26,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import gpu_builder
+from gpu_builder import building
 from gpu_plan import BUILT, PARITY, SECTIONS, command
 from gpu_process import run_sections
 from gpu_sections import Setup
@@ -33,7 +36,7 @@ from specdec.engines import Device, SpecdecError, require_provider
 from specdec.engines.cuda_driver import CudaDevice
 from specdec.runtime.report.machine import describe_machine
 
-__all__ = ["main"]
+__all__ = ["main", "verdict"]
 
 _NAMES = [section.name for section in SECTIONS]
 _KEPT_BACK = 10.0
@@ -45,17 +48,22 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parse(arguments)
     began = time.monotonic()
     budget = 60.0 * options.budget_minutes
+    senseless = _senseless(options)
+    if senseless:
+        print(f"gpu_check: {senseless}", file=sys.stderr)
+        return 2
     try:
-        require_provider(Device.parse(options.device))
+        device = Device.parse(options.device)
+        require_provider(device)
     except SpecdecError as error:
         print(f"gpu_check: {error}", file=sys.stderr)
         return 1
-    with _folder(options.work) as work:
-        device = Device.parse(options.device)
-        setup = Setup(str(device), options.made_for or device.kind, options.tiny, work)
+    names = _chosen(options.only)
+    made_for = options.made_for or device.kind
+    with _folder(options.work, made_for) as work:
+        setup = Setup(str(device), made_for, options.tiny, work)
         machine = _machine(setup)
         deadline = began + budget - min(_KEPT_BACK, budget / 10.0)
-        names = [name for name in _NAMES if name in (options.only or _NAMES)]
 
         def store(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
             """The document so far, which a run that is cut off leaves behind."""
@@ -68,7 +76,7 @@ def main(arguments: list[str] | None = None) -> int:
                 "machine": machine,
                 "budget_seconds": budget,
                 "seconds": time.monotonic() - began,
-                "verdict": verdict(results),
+                "verdict": verdict(results, names),
                 "sections": results,
             }
             if options.json:
@@ -76,7 +84,7 @@ def main(arguments: list[str] | None = None) -> int:
                 options.json.write_text(f"{text}\n", encoding="utf-8")
             return document
 
-        with _builder(setup) if set(names) & set(BUILT) else nullcontext():
+        with building(setup) if set(names) & set(BUILT) else nullcontext():
             results = run_sections(
                 lambda waiting: command(setup, deadline, waiting), names, deadline, store
             )
@@ -85,12 +93,45 @@ def main(arguments: list[str] | None = None) -> int:
     return 0 if document["verdict"] == "passed" else 1
 
 
-def verdict(results: Sequence[dict[str, Any]]) -> str:
-    """ "failed", "incomplete" when a section of the parity part did not run, or "passed"."""
+def verdict(results: Sequence[dict[str, Any]], chosen: Sequence[str] = _NAMES) -> str:
+    """ "failed", "incomplete" when a section did not run that must have, or "passed".
+
+    Args:
+        results: of the sections so far.
+        chosen: names of all that shall run. Those of the parity part must have; where none of it
+            is chosen, all of them.
+    """
     if any(result["status"] == "failed" for result in results):
         return "failed"
     ran = {result["name"] for result in results if result["status"] != "skipped"}
-    return "passed" if ran >= set(PARITY) else "incomplete"
+    return "passed" if ran >= (set(chosen) & set(PARITY) or set(chosen)) else "incomplete"
+
+
+def _chosen(only: Sequence[str] | None) -> list[str]:
+    """Sections to run, in order; those of the parity part load what the export writes."""
+    wanted = set(only or _NAMES)
+    if wanted & set(PARITY):
+        wanted.add("export")
+    return [name for name in _NAMES if name in wanted]
+
+
+def _senseless(options: argparse.Namespace) -> str | None:
+    """What is wrong with the options, in a line."""
+    if options.device != "cpu" and options.made_for == "cpu":
+        return (
+            f"--made-for cpu with --device {options.device}: a GPU does not run packages made for "
+            "the CPU; leave --made-for out"
+        )
+    if not 0.0 < options.budget_minutes < float("inf"):
+        return f"--budget-minutes is {options.budget_minutes}; allowed is a number above 0"
+    if options.json is not None and options.json.is_dir():
+        return f"--json {options.json} is a directory; name a file"
+    folder = options.json and options.json.absolute().parent
+    if folder and not folder.is_dir():
+        return f"--json {options.json}: there is no directory {folder}; create it first"
+    if options.work is not None and options.work.exists() and not options.work.is_dir():
+        return f"--work {options.work} is not a directory; name another"
+    return None
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -110,25 +151,26 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 @contextmanager
-def _folder(given: Path | None) -> Iterator[Path]:
+def _folder(given: Path | None, made_for: str) -> Iterator[Path]:
+    """Where packages go; what is reused was made for the same kind of device by the same code."""
     if given is not None:
-        given.mkdir(parents=True, exist_ok=True)
-        yield given.resolve()
+        folder = given.resolve() / f"{made_for}-{version('specdec')}-{_code():08x}"
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
         return
     with tempfile.TemporaryDirectory(prefix="specdec-gpu-") as made:
         yield Path(made)
 
 
-@contextmanager
-def _builder(setup: Setup) -> Iterator[None]:
-    """Build the packages of the later sections meanwhile."""
-    settings = [str(setup.work), setup.made_for, "tiny" if setup.tiny else "real"]
-    program = [sys.executable, gpu_builder.__file__, *settings]
-    with subprocess.Popen(program, stdout=2) as child:
-        try:
-            yield
-        finally:
-            child.kill()
+def _code() -> int:
+    """A checksum of the code that makes packages."""
+    import specdec.export
+
+    paths = [path for folder in specdec.export.__path__ for path in Path(folder).glob("*.py")]
+    found = 0
+    for path in sorted([*paths, *Path(__file__).parent.glob("gpu_*.py")]):
+        found = zlib.crc32(path.read_bytes(), found)
+    return found
 
 
 def _machine(setup: Setup) -> dict[str, Any]:
@@ -154,5 +196,12 @@ def _machine(setup: Setup) -> dict[str, Any]:
     return machine
 
 
+def _stop(number: int, _: Any) -> None:
+    """End as by an exception, so that children are ended and nothing is left behind."""
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit(128 + number)
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _stop)
     sys.exit(main())

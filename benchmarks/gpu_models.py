@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 from gpu_adapter import export_options
-from gpu_sections import Setup
+from gpu_progress import Steps
+from gpu_sections import Recorder, Setup
 
 __all__ = ["PAIRS", "Pair", "device_package", "export_pairs", "prompts", "reference_package"]
 
@@ -87,7 +88,7 @@ def reference_package(setup: Setup, pair: Pair) -> Path:
     return setup.work / pair.name / "cpu"
 
 
-def export_pairs(setup: Setup, pairs: Sequence[Pair]) -> None:
+def export_pairs(setup: Setup, pairs: Sequence[Pair], recorder: Recorder) -> None:
     """Write what is missing of the packages of `pairs`."""
     import torch
 
@@ -108,7 +109,8 @@ def export_pairs(setup: Setup, pairs: Sequence[Pair]) -> None:
                     out=out,
                     report="none",
                     **export_options(out.name),
-                )
+                ),
+                Steps(recorder),
             )
 
 

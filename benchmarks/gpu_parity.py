@@ -6,6 +6,7 @@ given as a share of the span of the logits it concerns.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from gpu_sections import Recorder, Setup
 from numpy.typing import NDArray
 
 from specdec.engines import Engine, LoadedPackage
+from specdec.engines.package import read_package
 from specdec.runtime import SamplingParams, SpeculativeDecoder
 from specdec.runtime.audit.exact import PlainReader
 from specdec.runtime.audit.greedy import compare_greedy
@@ -33,8 +35,31 @@ def export(setup: Setup, recorder: Recorder) -> None:
     """Write the packages of tiny models that the parity sections load."""
     for pair in pairs_of(setup):
         before = recorder.left
-        export_pairs(setup, [pair])
-        recorder.check(f"{pair.name} is exported", True, f"{before - recorder.left:.0f} s")
+        export_pairs(setup, [pair], recorder)
+        seconds = before - recorder.left
+        for kind, path in (
+            ("cpu", reference_package(setup, pair)),
+            (setup.made_for, device_package(setup, pair)),
+        ):
+            wrong = _defects(path, kind, pair.precision)
+            told = "; ".join(wrong) or f"{seconds:.0f} s"
+            recorder.check(f"{pair.name} is exported for {kind}", not wrong, told)
+
+
+def _defects(path: Path, kind: str, precision: str) -> list[str]:
+    """What is wrong with a package, by its checksums, its own checks and what it says it is."""
+    manifest = read_package(path, verify_checksums=True).manifest
+    draft = manifest.draft
+    compute = "fp16" if kind == "cuda" else "fp32"
+    greedy_pair = manifest.checks["greedy_pair"]
+    expected = {
+        "made for": (manifest.source["device"], kind),
+        "arithmetic": (manifest.target.compute, compute),
+        "draft": (draft and draft.storage, precision),
+        "greedy tokens": (greedy_pair["matching"], greedy_pair["tokens"]),
+    }
+    wrong = [f"{what}: {got}, not {must}" for what, (got, must) in expected.items() if got != must]
+    return [*manifest.checks["problems"], *wrong]
 
 
 def logits(setup: Setup, recorder: Recorder) -> None:

@@ -1,30 +1,55 @@
 """Run the sections in a process that may crash or hang without stopping the others.
 
-The child writes {"begin": name, "seconds": s} before a section, {"so far": result} whenever it has
-found something, and {"end": result} after it. When
-it ends in the middle, or takes far longer than it said, the section has failed and a new child
-goes on with the next.
+The child writes {"begin": name, "seconds": s, "short": bool} before a section, {"so far": result}
+whenever it has found something or gone on, and {"end": result} after it. When it ends in the
+middle, or is silent for far longer than it said, the section has failed and a new child goes on
+with the next. At the end of the time one that is still busy is stopped and skipped; one that is
+silent has failed like any other, unless it had too little time to begin with.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import queue
+import signal
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from gpu_sections import Check, Result
 
-__all__ = ["run_sections"]
+__all__ = ["end", "run_sections", "start"]
 
 _START_SECONDS = 120.0
 _PATIENCE = 60.0
 _OVERTIME = 20.0
-_KILLED = "it was stopped"
+
+
+def start(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+    """Start a process that `end` can end together with those it starts."""
+    return subprocess.Popen(command, start_new_session=True, **options)
+
+
+def end(child: subprocess.Popen[Any]) -> None:
+    """Kill a process of `start`, if it runs, and those it has started."""
+    if child.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+
+
+@dataclass(frozen=True)
+class _Ending:
+    """How a child ended that did not finish."""
+
+    problem: str
+    failed: bool = True
+    unfinished: dict[str, Any] | None = None
+    """What the section in progress had found."""
 
 
 def run_sections(
@@ -47,24 +72,23 @@ def run_sections(
     results: list[dict[str, Any]] = []
     while len(results) < len(names):
         remaining = list(names[len(results) :])
-        problem, unfinished = _follow(command(remaining), deadline, results, on_result)
+        ending = _follow(command(remaining), deadline, results, on_result)
         if len(results) < len(names):
-            result = unfinished or Result(names[len(results)]).to_dict()
-            _stop(result, problem or "its process ended early", deadline)
-            results.append(result)
+            results.append(_stopped(names[len(results)], ending))
             on_result(results)
     return results
 
 
-def _stop(result: dict[str, Any], problem: str, deadline: float) -> None:
-    """A crash has failed, and so has what hangs; what the end of the time cut off has not."""
-    result["notes"].append(problem)
+def _stopped(name: str, ending: _Ending | None) -> dict[str, Any]:
+    """The result of a section that was not finished."""
+    ending = ending or _Ending("its process ended early")
+    result = ending.unfinished or Result(name).to_dict()
+    result["notes"].append(ending.problem)
+    if ending.failed:
+        result["checks"].append(asdict(Check("runs to its end", False, ending.problem)))
     failed = any(not check["passed"] for check in result["checks"])
-    if problem.startswith(_KILLED) and time.monotonic() > deadline and not failed:
-        result["status"] = "skipped"
-    else:
-        result["status"] = "failed"
-        result["checks"].append(asdict(Check("runs to its end", False, problem)))
+    result["status"] = "failed" if failed else "skipped"
+    return result
 
 
 def _follow(
@@ -72,10 +96,11 @@ def _follow(
     deadline: float,
     results: list[dict[str, Any]],
     on_result: Callable[[Sequence[dict[str, Any]]], None],
-) -> tuple[str | None, dict[str, Any] | None]:
-    """Add a child's results; returns why it did not finish, and what it had found by then."""
+) -> _Ending | None:
+    """Add a child's results; returns why it did not finish."""
     lines: queue.Queue[str | None] = queue.Queue()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+    late = time.monotonic() > deadline
+    with start(command, stdout=subprocess.PIPE, text=True) as child:
         reader = threading.Thread(target=_read, args=(child.stdout, lines), daemon=True)
         reader.start()
         allowed, patience, unfinished = _START_SECONDS, _PATIENCE, None
@@ -84,23 +109,29 @@ def _follow(
                 event = json.loads(line)
                 unfinished = event.get("so far")
                 if "begin" in event:
+                    late = event.get("short", False) or time.monotonic() > deadline
                     patience = 2.0 * event["seconds"] + _PATIENCE
                 if "end" in event:
                     results.append(event["end"])
                     on_result(results)
                 left = deadline + _OVERTIME - time.monotonic()
                 if left < 0 and unfinished is not None:
-                    child.kill()
-                    return f"{_KILLED}: the time was over", unfinished
+                    end(child)
+                    return _Ending("it was stopped: the time was over", False, unfinished)
                 allowed = max(min(patience, left), _OVERTIME)
         except queue.Empty:
-            child.kill()
-            return f"{_KILLED}: no sign of life for {allowed:.0f} s", unfinished
+            end(child)
+            late = late or (unfinished or {}).get("status") == "shortened"
+            problem = f"it was stopped: no sign of life for {allowed:.0f} s"
+            return _Ending(problem, not late, unfinished)
+        except BaseException:  # whoever runs the check ends it
+            end(child)
+            raise
         finally:
             reader.join(timeout=1.0)
     if child.returncode:
-        return f"its process ended with code {child.returncode}", unfinished
-    return None, None
+        return _Ending(f"its process ended with code {child.returncode}", True, unfinished)
+    return None
 
 
 def _read(stream: Any, lines: queue.Queue[str | None]) -> None:

@@ -14,7 +14,17 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-__all__ = ["Check", "OutOfTimeError", "Recorder", "Result", "Section", "Setup", "allotted", "play"]
+__all__ = [
+    "Check",
+    "NotHereError",
+    "OutOfTimeError",
+    "Recorder",
+    "Result",
+    "Section",
+    "Setup",
+    "allotted",
+    "play",
+]
 
 
 @dataclass(frozen=True)
@@ -67,6 +77,10 @@ class OutOfTimeError(Exception):
     """A section cannot go on, for want of time alone."""
 
 
+class NotHereError(Exception):
+    """A section needs more than this machine has."""
+
+
 class Recorder:
     """Receives what a section finds."""
 
@@ -87,6 +101,10 @@ class Recorder:
     def left(self) -> float:
         """Seconds that remain."""
         return self._end - perf_counter()
+
+    def alive(self) -> None:
+        """Tell whoever watches that the section goes on."""
+        self._on_change(self.result)
 
     def check(self, name: str, passed: bool, detail: str = "") -> None:
         """Note whether something holds that must."""
@@ -161,7 +179,7 @@ def play(
     recorder = Recorder(section.name, seconds, say, on_change)
     try:
         section.run(setup, recorder)
-    except OutOfTimeError as error:
+    except (OutOfTimeError, NotHereError) as error:
         recorder.result.status = "skipped"
         recorder.note(str(error))
     except Exception as error:

@@ -15,28 +15,29 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-import numpy as np
-from gpu_adapter import bytes_moved, load
+from gpu_adapter import bytes_moved, free_memory, load
 from gpu_bandwidth import bandwidth
 from gpu_builder import BUILDING, await_package
+from gpu_passes import pass_seconds
 from gpu_runtime import GRAPHS_WORK
-from gpu_sections import Recorder, Setup
+from gpu_sections import NotHereError, Recorder, Setup
 from gpu_synthetic import package_name, sizes_of
 
-from specdec.engines import Engine, LoadedPackage, ReducingEngine, Reduction
+from specdec.engines import LoadedPackage
+from specdec.engines.package import read_package
 from specdec.runtime import SamplingParams, SpeculativeDecoder
 from specdec.runtime.report.memory import bytes_per_pass
 from specdec.runtime.report.simulate import ForcedDrafter
 
-__all__ = ["Line", "pass_seconds", "speed_of"]
+__all__ = ["Line", "require_room", "speed_of"]
 
 ACCEPTANCES = (0.6, 0.8, 0.9)
 """Forced; `--tiny` takes the middle one."""
 LENGTHS: tuple[Any, ...] = (2, 4, 6, "auto")
 """K."""
 _WIDTHS = (1, 2, 3, 4, 5, 7, 9)
-_BEST = Reduction(1)
-_REPEATS = 18
+_BESIDE = 1_000_000_000
+"""Bytes of a GPU beside weights and cache: its context, workspaces, tables of embeddings."""
 
 
 @dataclass(frozen=True)
@@ -86,14 +87,16 @@ def speed_of(index: int, setup: Setup, recorder: Recorder) -> None:
 @contextmanager
 def _faster(path: Path, setup: Setup, recorder: Recorder, name: str) -> Iterator[LoadedPackage]:
     """The package without or with CUDA graphs, whichever makes the faster step."""
+    require_room(path, setup.device)
     graphs = [False]
-    if (setup.work / GRAPHS_WORK).exists():
+    if setup.on_gpu and (setup.work / GRAPHS_WORK).exists():
         graphs.append(True)
     elif setup.on_gpu:
-        recorder.note(f"{name}: no CUDA graphs, as their section has not passed")
+        recorder.note(f"{name}: no CUDA graphs, as their section has not shown that they work")
     seconds: dict[bool, float] = {}
     for captured in graphs:
         package = _loaded(path, setup, captured)
+        recorder.alive()
         seconds[captured] = pass_seconds(package.target, (1,), recorder.left / 20)[1]
         if captured != graphs[-1]:
             package.close()
@@ -106,44 +109,25 @@ def _faster(path: Path, setup: Setup, recorder: Recorder, name: str) -> Iterator
         yield package
 
 
+def require_room(path: Path, device: str) -> None:
+    """Check that a package fits on a GPU, before it is loaded.
+
+    Raises:
+        NotHereError: less is free than its weights and cache take.
+    """
+    free = free_memory(device)
+    manifest = read_package(path, verify_checksums=False).manifest
+    needed = bytes_per_pass(manifest, "target") + manifest.target.kv_cache_bytes + _BESIDE
+    if free is not None and free < needed:
+        raise NotHereError(
+            f"{path.name} needs about {needed / 1e9:.1f} GB of {device}, which has "
+            f"{free / 1e9:.1f} GB free"
+        )
+
+
 def _loaded(path: Path, setup: Setup, cuda_graphs: bool) -> LoadedPackage:
     threads = 1 if setup.tiny else None
     return load(path, setup.device, num_threads=threads, cuda_graphs=cuda_graphs)
-
-
-def pass_seconds(
-    engine: Engine, widths: Sequence[int], limit: float, whole: bool = False
-) -> dict[int, float]:
-    """Median seconds of a pass by its number of scored rows, the widths taking turns.
-
-    Args:
-        engine: its cache is empty afterwards.
-        widths: numbers of rows, each after 256 tokens (or what there is room for).
-        limit: seconds after which there are fewer repeats, but for two.
-        whole: bring the logits to the host whole even where the engine reduces them.
-    """
-    started = perf_counter()
-    reduced = not whole and isinstance(engine, ReducingEngine) and engine.reduces(_BEST)
-    past = min(256, engine.info.max_length // 2)
-    ids = (np.arange(past + max(widths))[None] * 37) % engine.info.vocab_size
-    engine.truncate(0)
-    engine.forward(ids[:, :past], 0)
-    seconds: dict[int, list[float]] = {rows: [] for rows in widths}
-    for repeat in range(_REPEATS):
-        if repeat > 1 and perf_counter() - started > limit:
-            break
-        for rows in widths:
-            fed = ids[:, past : past + rows]
-            began = perf_counter()
-            if reduced:
-                engine.forward_reduced(fed, rows, _BEST)
-            else:
-                engine.forward(fed, rows)
-            seconds[rows].append(perf_counter() - began)
-            engine.truncate(past)
-    engine.truncate(0)
-    # The first passes of a width allocate, and capture graphs.
-    return {rows: median(taken[min(3, len(taken) - 1) :]) for rows, taken in seconds.items()}
 
 
 def _passes(package: LoadedPackage, recorder: Recorder) -> None:

@@ -57,7 +57,7 @@ def choose_draft(
     around: Surroundings,
     progress: Progress,
     recipes: Sequence[Recipe] = CANDIDATES,
-) -> tuple[EngineEntry, tuple[Candidate, ...]]:
+) -> tuple[EngineEntry, tuple[Candidate, ...], list[str]]:
     """Build and measure every recipe and keep the best in `directory`.
 
     Args:
@@ -69,7 +69,8 @@ def choose_draft(
         recipes: what to try, on a GPU each in the form it has there, if any.
 
     Returns:
-        The entry of the winner, and every recipe tried, the best first.
+        The entry of the winner; every recipe tried, the best first; and names of the weights that
+        the winner keeps in float32.
 
     Raises:
         ExportCheckError: not one recipe could be built and run.
@@ -79,11 +80,13 @@ def choose_draft(
     entries = {recipe.name: _entry(draft, recipe) for recipe in recipes}
     folders = {recipe.name: directory.with_name(f"draft-{recipe.name}") for recipe in recipes}
     failed: list[Candidate] = []
+    kept: dict[str, list[str]] = {}
     for recipe in recipes:
         folders[recipe.name].mkdir()
         try:
             with progress.step(f"write draft {recipe.name}"):
-                write_engine(plain, folders[recipe.name] / "model.onnx", recipe)
+                graph = folders[recipe.name] / "model.onnx"
+                kept[recipe.name] = write_engine(plain, graph, recipe)
         except (ValueError, RuntimeError, SpecdecError) as error:
             failed.append(_failure(recipe, error))
             progress.note(f"{recipe.name} cannot be built: {failed[-1].problem}")
@@ -111,7 +114,7 @@ def choose_draft(
         if name != winner:
             shutil.rmtree(folder)
     progress.note(f"draft precision {winner} is predicted to be the fastest here")
-    return entries[winner], (*measured, *failed)
+    return entries[winner], (*measured, *failed), kept[winner]
 
 
 def _try(

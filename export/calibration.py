@@ -33,6 +33,7 @@ _WINDOW = 256
 _ROWS = 64
 """Tokens of a pass."""
 _KEPT_ROWS = 256
+"""Of a tensor, at least, where the texts have so many; and below twice as many."""
 _PAST, _PRESENT = "past_key_values.", "present."
 
 
@@ -50,7 +51,10 @@ class _Seen:
             return  # an expert that no token chose
         top = np.abs(rows).max(axis=0)
         self.largest = top if self.largest is None else np.maximum(self.largest, top)
-        self.rows.append(rows[kept] if len(rows) == len(kept) else rows[:1])
+        if len(rows) == len(kept):
+            self.rows.append(rows[kept])
+        elif sum(map(len, self.rows)) < _KEPT_ROWS:  # what experts chose: a row a pass
+            self.rows.append(rows[:1].copy())  # a view would keep the whole pass
 
 
 def calibrate_draft(

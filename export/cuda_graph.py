@@ -25,15 +25,22 @@ from specdec.export.attention import require_cached_attention
 from specdec.export.cuda_operators import check_placement
 from specdec.export.dtypes import state_types
 from specdec.export.half import (
+    beyond_half,
     cancel_casts,
     compute_in_half,
     drop_unused,
-    fits_half,
     half_weight,
 )
 from specdec.export.quantize import quantized_graph
 from specdec.export.recipes import Recipe
-from specdec.export.weights import CONTRIB, TRANSPOSED, cast_rows, is_token_lookup, save_graph
+from specdec.export.weights import (
+    CONTRIB,
+    TRANSPOSED,
+    cast_rows,
+    fits_half,
+    is_token_lookup,
+    save_graph,
+)
 
 __all__ = ["half_nodes", "write_cuda_graph"]
 
@@ -61,7 +68,8 @@ def write_cuda_graph(plain: Path, out: Path, recipe: Recipe) -> list[str]:
         Names of weights that stay float32 because a value is outside FP16's range.
 
     Raises:
-        UnsupportedModelError: the graph has no in-place cache, or an operator without a kernel.
+        UnsupportedModelError: the graph has no in-place cache, or an operator without a kernel
+            (such as attention that must stay FP32).
     """
     model = ir.load(plain)
     require_cached_attention(model, "the CUDA provider needs; use --device cpu")
@@ -88,7 +96,7 @@ def half_nodes(model: ir.Model, kept: list[str]) -> list[ir.Node]:
 
     Args:
         model: a graph whose types are stated.
-        kept: receives the names of weights beyond FP16, whose products stay out.
+        kept: receives the names of constants beyond FP16, whose nodes stay out.
     """
     ends = {node for node in model.graph if _is_end(node, kept)}
     between: set[ir.Node] = set()
@@ -105,19 +113,21 @@ def half_nodes(model: ir.Model, kept: list[str]) -> list[ir.Node]:
 
 
 def _is_end(node: ir.Node, kept: list[str]) -> bool:
-    """Whether `node` is attention, or a product with a weight that fits FP16."""
-    if node.op_type == _ATTENTION:
-        return True
+    """Whether `node` is attention or a product with a weight, all of whose constants fit FP16."""
+    if node.op_type != _ATTENTION and not _is_product(node):
+        return False
+    beyond = beyond_half(node)
+    kept += beyond
+    return not beyond
+
+
+def _is_product(node: ir.Node) -> bool:
+    """Whether `node` multiplies by a float32 weight."""
     index = _PRODUCTS.get(node.op_type)
     weight = None if index is None else node.inputs[index]
     if weight is None or not weight.is_initializer() or weight.dtype != _FP32:
         return False
-    if len(weight.const_value.shape) < 2 and node.op_type == "MatMul":
-        return False
-    if not fits_half(weight):
-        kept.append(str(weight.name))
-        return False
-    return True
+    return len(weight.const_value.shape) >= 2 or node.op_type != "MatMul"
 
 
 def _fed_by(node: ir.Node, half: set[ir.Node]) -> bool:

@@ -13,16 +13,18 @@ import numpy as np
 import onnx_ir as ir
 
 from specdec.export.graph_builder import GraphBuilder
+from specdec.export.weights import fits_half
 
-__all__ = ["FP16", "cancel_casts", "compute_in_half", "drop_unused", "fits_half", "half_weight"]
+__all__ = ["FP16", "beyond_half", "cancel_casts", "compute_in_half", "drop_unused", "half_weight"]
 
 FP16 = ir.DataType.FLOAT16
 _FP32 = ir.DataType.FLOAT
-_MAX = 65504.0
 
 
 def compute_in_half(model: ir.Model, node: ir.Node) -> None:
     """Make `node` an island, in place; its values' types are stated (`state_types`).
+
+    FP16 holds its constants (`beyond_half` is empty).
 
     A graph input that it reads becomes FP16 itself, and so does a graph output that it writes,
     but for the logits: those are the buffers of the cache.
@@ -83,10 +85,10 @@ def _converted(source: ir.TensorProtocol) -> ir.Tensor:
     return ir.tensor(source.numpy().astype(np.float16))
 
 
-def fits_half(weight: ir.Value) -> bool:
-    """Whether FP16 holds every value of the initializer `weight`."""
-    array = weight.const_value.numpy()
-    return array.size == 0 or bool(np.abs(array).max() <= _MAX)
+def beyond_half(node: ir.Node) -> list[str]:
+    """Names of the float32 constants of `node` with a value that FP16 cannot hold."""
+    constants = [v for v in node.inputs if v is not None and v.is_initializer()]
+    return [str(v.name) for v in constants if v.dtype == _FP32 and not fits_half(v)]
 
 
 def drop_unused(model: ir.Model, weight: ir.Value) -> None:

@@ -36,7 +36,11 @@ from specdec.runtime.report.golden import GoldenText, write_golden
 
 __all__ = ["export_package"]
 
-_VERSIONED = ("specdec", "optimum", "optimum-onnx", "transformers", "torch", "onnx", "onnxruntime")
+_VERSIONED = (
+    *("specdec", "optimum", "optimum-onnx", "transformers", "torch", "onnx"),
+    *("onnxruntime", "onnxruntime-gpu"),
+)
+"""Distributions whose versions a package records, as far as they are installed."""
 
 
 @dataclass
@@ -217,6 +221,11 @@ def _write(
     with progress.step(f"write {name} {recipe.name}"):
         kept = write_engine(plain, folder / "model.onnx", recipe, scales)
     release_memory()
+    _note_kept(kept, name, built, progress)
+
+
+def _note_kept(kept: list[str], name: str, built: _Engines, progress: Progress) -> None:
+    """Tell of weights that stay float32, if any."""
     if kept:
         note = f"{len(kept)} weights of the {name} stay fp32: their values exceed FP16's range"
         built.notes.append(note)
@@ -247,9 +256,10 @@ def _write_draft(
         num_threads=plan.options.num_threads,
         device=check_device(plan.options),
     )
-    built.draft, built.candidates = choose_draft(
+    built.draft, built.candidates, kept = choose_draft(
         plain, built.draft, directory / "draft", around, progress
     )
+    _note_kept(kept, "draft", built, progress)
 
 
 def _draft_width(plan: Plan) -> int:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from specdec.engines.ort_gpu import find_cuda_libraries
 from specdec.export.calibration_texts import CalibrationTexts, load_calibration
-from specdec.export.check_device import CPU_NOTE, is_measured_here
+from specdec.export.check_device import CPU_NOTE, check_device, is_measured_here
 from specdec.export.errors import ExportError, ExportOptionError, UnsupportedModelError
 from specdec.export.options import ExportOptions
 from specdec.export.sources import ModelSource, load_config, resolve_source
@@ -51,6 +52,7 @@ def preflight(options: ExportOptions) -> Plan:
 
     Raises:
         ExportError: a subclass that says what was got, what is allowed, what to do.
+        DeviceError: the GPU that would check the engines lacks a library of CUDA.
     """
     _check_destination(options)
     _check_device(options)
@@ -107,7 +109,10 @@ def _check_destination(options: ExportOptions) -> None:
 
 
 def _check_device(options: ExportOptions) -> None:
-    """Refuse to measure what only a GPU that is not here could show."""
+    """Refuse a GPU that cannot be used, and to measure what only an absent one could show."""
+    device = check_device(options)
+    if device.kind == "cuda":
+        find_cuda_libraries(device)
     if options.device != "cuda" or is_measured_here(options):
         return
     wanted = {"--draft-precision auto": options.draft_precision == "auto"}

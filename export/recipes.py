@@ -80,8 +80,13 @@ def find_recipe(name: str, backend: str = "onnxruntime", device: str = "cpu") ->
         device: "cpu" or "cuda": what an ONNX Runtime engine is made for.
 
     Raises:
-        ExportOptionError: the backend has no such recipe for the device.
+        ExportOptionError: the backend has no such recipe for the device, or `device` is neither.
     """
+    if device not in ("cpu", "cuda"):
+        raise ExportOptionError(
+            f"device {device!r} is no kind of device that engines are made for; allowed are cpu, "
+            "cuda"
+        )
     if backend != "onnxruntime":
         recipe, allowed, where = _TENSORRT.get(name), list(_TENSORRT), backend
     else:

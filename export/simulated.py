@@ -11,8 +11,8 @@ nothing; it serves `specdec-bench --simulate-acceptance` alone.
 
 from __future__ import annotations
 
-import re
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -25,49 +25,19 @@ from specdec.engines.manifest import (
     inventory,
     write_manifest,
 )
-from specdec.export.errors import ExportError, ExportOptionError
+from specdec.export.errors import ExportError
 from specdec.export.graphs import describe_engine, trace_graph, write_engine
 from specdec.export.memory import release_memory
 from specdec.export.progress import Progress
 from specdec.export.recipes import Recipe, find_recipe
 from specdec.export.repeat_layers import repeat_layers
+from specdec.export.simulated_shapes import Shape, disk_needed, shape_of, traced_part
 from specdec.export.weights_read import weights_read
 from specdec.export.widen_vocabulary import widen_vocabulary
 
-__all__ = ["SimulatedPair", "shape_of", "write_simulated_package"]
+__all__ = ["SimulatedPair", "write_simulated_package"]
 
-_BYTES_PER_WEIGHT = 11
-_TRACED_LAYERS = 2
-_TRACED_VOCAB = 4093  # a prime, so that no other dimension is like it
 _BLOCK = 1 << 22
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)([MB])", re.IGNORECASE)
-_UNITS = {"M": 1e6, "B": 1e9}
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A Llama's dimensions, as published models of about that size have them."""
-
-    weights: float
-    layers: int
-    hidden: int
-    feed_forward: int
-    heads: int
-    kv_heads: int
-    vocab: int
-
-
-_SHAPES = (
-    Shape(1e6, 2, 128, 384, 4, 2, 4096),
-    Shape(135e6, 30, 576, 1536, 9, 3, 49152),
-    Shape(360e6, 32, 960, 2560, 15, 5, 49152),
-    Shape(500e6, 24, 896, 4864, 14, 2, 151936),
-    Shape(1.1e9, 22, 2048, 5632, 32, 4, 32000),
-    Shape(1.5e9, 28, 1536, 8960, 12, 2, 151936),
-    Shape(3e9, 36, 2048, 11008, 16, 2, 151936),
-    Shape(7e9, 28, 3584, 18944, 28, 4, 151936),
-    Shape(8e9, 32, 4096, 14336, 32, 8, 128256),
-)
 
 
 @dataclass(frozen=True)
@@ -85,35 +55,6 @@ class SimulatedPair:
     """What the engines are made for: "cpu" or "cuda"."""
 
 
-def shape_of(size: str) -> Shape:
-    """The published shape nearest to a size, with as many layers as bring it there.
-
-    Raises:
-        ExportOptionError: not a size, or outside 1M .. 20B.
-    """
-    match = _SIZE.fullmatch(size.strip())
-    weights = float(match[1]) * _UNITS[match[2].upper()] if match else 0.0
-    if not 1e6 <= weights <= 2e10:
-        raise ExportOptionError(
-            f"size {size!r} is not understood; allowed is 1M .. 20B, such as 500M or 1.5B"
-        )
-    nearest = min(_SHAPES, key=lambda shape: max(shape.weights / weights, weights / shape.weights))
-    head = nearest.hidden // nearest.heads
-    attention = 2 * nearest.hidden * (nearest.hidden + nearest.kv_heads * head)
-    layer = attention + 3 * nearest.hidden * nearest.feed_forward
-    layers = max(1, round((weights - nearest.vocab * nearest.hidden) / layer))
-    return replace(nearest, layers=layers, weights=weights)
-
-
-def _traced(shape: Shape) -> Shape:
-    """The part of a model that is made and traced; the rest repeats it."""
-    layers = min(shape.layers, _TRACED_LAYERS)
-    vocab = min(shape.vocab, _TRACED_VOCAB)
-    outside = shape.vocab * shape.hidden
-    layer = max(0.0, shape.weights - outside) / shape.layers
-    return replace(shape, layers=layers, vocab=vocab, weights=layers * layer + vocab * shape.hidden)
-
-
 def write_simulated_package(pair: SimulatedPair, directory: Path, progress: Progress) -> None:
     """Build the package.
 
@@ -123,21 +64,22 @@ def write_simulated_package(pair: SimulatedPair, directory: Path, progress: Prog
         progress: receives the steps.
 
     Raises:
-        ExportOptionError: a size or precision is not understood, or the sizes do not pair.
+        ExportOptionError: a size, a precision or the device is not understood.
         ExportError: not enough disk.
     """
     target = shape_of(pair.target)
     draft = None if pair.draft in ("self", "none") else shape_of(pair.draft)
     precisions = {"target": pair.target_precision, "draft": pair.draft_precision}
     recipes = {name: find_recipe(asked, device=pair.device) for name, asked in precisions.items()}
-    _check_disk(directory, target)
+    own = ("target", "draft") if pair.draft == "self" else ("target",)
+    draft = draft and replace(draft, vocab=target.vocab)
+    models = {own: target} | ({("draft",): draft} if draft else {})
+    _check_disk(directory, models, recipes)
     scratch = directory / "scratch"
     scratch.mkdir()
-    own = ("target", "draft") if pair.draft == "self" else ("target",)
-    entries = _build(target, own, directory, scratch, recipes, pair.max_length, progress)
-    if draft is not None:
-        draft = replace(draft, vocab=target.vocab)
-        entries |= _build(draft, ("draft",), directory, scratch, recipes, pair.max_length, progress)
+    entries: dict[str, EngineEntry] = {}
+    for names, shape in models.items():
+        entries |= _build(shape, names, directory, scratch, recipes, pair.max_length, progress)
     scratch.rmdir()
     tokenizer = _write_tokenizer(directory, target.vocab)
     read = {name: weights_read(directory / entry.graph, entry) for name, entry in entries.items()}
@@ -166,7 +108,7 @@ def _build(
     progress: Progress,
 ) -> dict[str, EngineEntry]:
     """Write one model as one or two engines."""
-    traced = _traced(shape)
+    traced = traced_part(shape)
     with progress.step(f"make a random model of {shape.weights / 1e6:.0f} M weights"):
         model = _random_model(traced, max_length)
     with progress.step("trace it"):
@@ -247,11 +189,14 @@ def _write_tokenizer(directory: Path, vocab: int) -> TokenizerEntry:
     return TokenizerEntry(file="tokenizer.json", eos_token_ids=())
 
 
-def _check_disk(directory: Path, shape: Shape) -> None:
-    needed = _BYTES_PER_WEIGHT * (_traced(shape).weights + shape.vocab * shape.hidden)
+def _check_disk(
+    directory: Path, models: Mapping[tuple[str, ...], Shape], recipes: Mapping[str, Recipe]
+) -> None:
+    needed = disk_needed(models, recipes)
     free = shutil.disk_usage(directory).free
     if free < needed:
+        sizes = " and ".join(f"{shape.weights / 1e9:g} B" for shape in models.values())
         raise ExportError(
-            f"a model of {shape.weights / 1e9:g} B weights needs about {needed / 1e9:.1f} GB of "
-            f"disk in {directory}, but {free / 1e9:.1f} GB are free; free some or set TMPDIR"
+            f"models of {sizes} weights need about {needed / 1e9:.1f} GB of disk in {directory}, "
+            f"but {free / 1e9:.1f} GB are free; free some or set TMPDIR"
         )

@@ -17,6 +17,7 @@ from specdec.engines.manifest_tensorrt import TensorRTEntry
 from specdec.export.options import ExportOptions
 from specdec.export.progress import Progress
 from specdec.export.tensorrt_build import EngineBuild, Profile, build_engine
+from specdec.export.weights import is_token_lookup
 
 __all__ = ["build_engines", "engine_profiles", "keep_graphs"]
 
@@ -119,7 +120,7 @@ def _precisions(graph: Path) -> dict[str, str]:
         "projections": ", ".join(sorted(set(stored[:-1]))),
         "activations": ", ".join(sorted(rows, reverse=True)),
         "head": stored[-1],
-        "embedding": "fp16",
+        "embedding": "fp32" if any(is_token_lookup(node) for node in model.graph) else "fp16",
         "attention": "fp16",
         "kv_cache": "fp16",
         "norms": "fp32",

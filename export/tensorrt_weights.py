@@ -40,9 +40,15 @@ from onnx_ir.passes import common
 from specdec.export.activation_scales import ActivationScale
 from specdec.export.dtypes import state_types
 from specdec.export.graph_builder import GraphBuilder
-from specdec.export.half import FP16, compute_in_half, drop_unused, fits_half, half_weight
+from specdec.export.half import FP16, beyond_half, compute_in_half, drop_unused, half_weight
 from specdec.export.recipes import Recipe
-from specdec.export.weights import add_initializer, cast_rows, is_token_lookup, is_weight_product
+from specdec.export.weights import (
+    add_initializer,
+    cast_rows,
+    fits_half,
+    is_token_lookup,
+    is_weight_product,
+)
 
 __all__ = [
     "dequantized",
@@ -73,20 +79,29 @@ def lower_precision(
         if is_weight_product(node):
             _make_island(model, node, recipe, scales.get(node.inputs[0].name), kept)
         elif is_token_lookup(node):
-            table = node.inputs[0]
-            cast_rows(model, node, half_weight(model, table))
-            drop_unused(model, table)
+            _store_table(model, node, kept)
     common.CommonSubexpressionEliminationPass()(model)
     common.RemoveUnusedNodesPass()(model)
-    return kept
+    return list(dict.fromkeys(kept))
+
+
+def _store_table(model: ir.Model, lookup: ir.Node, kept: list[str]) -> None:
+    """Keep an embedding in FP16, if that holds it, and cast the rows that are looked up."""
+    table = lookup.inputs[0]
+    if not fits_half(table):
+        kept.append(str(table.name))
+        return
+    cast_rows(model, lookup, half_weight(model, table))
+    drop_unused(model, table)
 
 
 def _make_island(
     model: ir.Model, node: ir.Node, recipe: Recipe, scale: ActivationScale | None, kept: list[str]
 ) -> None:
     rows, weight = node.inputs
-    if not fits_half(weight):
-        kept.append(weight.name)
+    beyond = beyond_half(node)
+    if beyond:
+        kept += beyond
         return
     if recipe.bits < 16 and len(weight.const_value.shape) == 2:
         make = GraphBuilder(model, before=node)

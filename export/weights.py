@@ -21,6 +21,7 @@ __all__ = [
     "TRANSPOSED",
     "add_initializer",
     "cast_rows",
+    "fits_half",
     "is_token_lookup",
     "is_weight_product",
     "save_graph",
@@ -54,6 +55,12 @@ def add_initializer(model: ir.Model, name: str, array: np.ndarray) -> ir.Value:
     )
     model.graph.register_initializer(value)
     return value
+
+
+def fits_half(weight: ir.Value) -> bool:
+    """Whether FP16 holds every value of the initializer `weight`."""
+    array = weight.const_value.numpy()
+    return array.size == 0 or bool(np.abs(array).max() <= _FP16_MAX)
 
 
 def is_token_lookup(node: ir.Node) -> bool:
@@ -92,11 +99,11 @@ def store_fp16(model: ir.Model) -> list[str]:
         if table is not None:
             _replace(model, value, _transpose(model, table))
             continue
-        array = tensor.numpy()
-        if np.abs(array).max() > _FP16_MAX:
+        if not fits_half(value):
             kept.append(name)
             continue
-        stored[name] = add_initializer(model, f"{name}_fp16", array.astype(np.float16))
+        half = tensor.numpy().astype(np.float16)
+        stored[name] = add_initializer(model, f"{name}_fp16", half)
         _replace(model, value, stored[name])
     return kept
 

@@ -1,26 +1,24 @@
-"""The GPU check, run whole on the CPU, and what it does when sections fail, crash or run late."""
+"""The GPU check, run whole on the CPU; its options, its verdict, and how it is ended."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import gpu_check
 import numpy as np
 import pytest
-from gpu_bandwidth import copy_on_device
-from gpu_builder import await_package
 from gpu_plan import PARITY, SECTIONS
-from gpu_process import run_sections
-from gpu_sections import Recorder, Section, Setup, allotted, play
 from gpu_table import LIMIT, table
 
 PROGRAM = Path(gpu_check.__file__)
-CPU = Setup("cpu", "cpu", True, Path("unused"))
 
 
 @pytest.fixture(scope="module")
@@ -99,53 +97,6 @@ def test_a_long_table_keeps_its_ends() -> None:
     assert "FAILED check 0: xxx" in text
 
 
-def test_what_a_section_raises_is_a_failed_check() -> None:
-    def broken(setup: Setup, recorder: Recorder) -> None:
-        recorder.check("first", True)
-        raise ValueError("two\nlines")
-
-    said: list[str] = []
-    result = play(Section("broken", 1, 0, broken), CPU, 5.0, said.append)
-    assert result.status == "failed"
-    assert [check.passed for check in result.checks] == [True, False]
-    assert result.checks[1].detail == "ValueError: two lines"
-    assert any("Traceback" in line for line in said)
-
-
-def test_a_section_without_time_is_skipped_and_one_with_little_is_told() -> None:
-    def slow(setup: Setup, recorder: Recorder) -> None:
-        if recorder.left < 10:
-            recorder.shorten("the rest")
-        recorder.figure("speed", {"a": [1, float("inf")]})
-
-    section = Section("slow", 60, 5, slow)
-    skipped = play(section, CPU, 2.0, lambda line: None)
-    assert (skipped.status, skipped.notes) == ("skipped", ["needs 5 s, and 2 s are left"])
-    short = play(section, CPU, 6.0, lambda line: None)
-    assert short.notes == ["no time for the rest"]
-    assert short.status == "failed"  # a figure that is not finite
-    assert short.figures == {"speed": {"a": [1, None]}}
-    assert allotted([section, Section("next", 30, 5, slow)], 90.0) == 60.0
-    assert allotted([section, Section("next", 1140, 5, slow)], 40.0) == 5.0
-    assert allotted([section], 3.0) == 3.0
-
-
-def test_a_package_that_is_late_skips_a_section_and_one_that_failed_fails_it(
-    tmp_path: Path,
-) -> None:
-    setup = Setup("cpu", "cpu", True, tmp_path)
-
-    def waits(setup: Setup, recorder: Recorder) -> None:
-        await_package(setup, recorder, "wanted")
-
-    section = Section("waits", 1, 0, waits)
-    late = play(section, setup, 0.3, lambda line: None)
-    assert (late.status, late.notes) == ("skipped", ["wanted is still being built"])
-    (tmp_path / "wanted.failed").write_text("no disk")
-    failed = play(section, setup, 5.0, lambda line: None)
-    assert failed.checks[0].detail == "RuntimeError: wanted was not built: no disk"
-
-
 def test_verdicts() -> None:
     done = [{"name": section.name, "status": "done"} for section in SECTIONS]
     assert gpu_check.verdict(done) == "passed"
@@ -154,50 +105,16 @@ def test_verdicts() -> None:
     assert gpu_check.verdict([{"name": "logits", "status": "skipped"}, *done[2:]]) == "incomplete"
     assert gpu_check.verdict(done[1:]) == "incomplete"
     assert gpu_check.verdict([*done[:-1], {"name": "demo", "status": "failed"}]) == "failed"
+    names = ["export", "logits"]
+    assert gpu_check.verdict(done[:2], names) == "passed"
+    assert gpu_check.verdict(done[:1], names) == "incomplete"
+    assert gpu_check.verdict([{"name": "demo", "status": "skipped"}], ["demo"]) == "incomplete"
 
 
-_CHILD = """
-import json, os, signal, sys, time
-for name in sys.argv[1:]:
-    print(json.dumps({"begin": name, "seconds": 0.0}), flush=True)
-    if name == "crashes":
-        found = {"name": name, "checks": [], "notes": [], "figures": {"before": 1}}
-        print(json.dumps({"so far": found}), flush=True)
-        os.kill(os.getpid(), signal.SIGSEGV)
-    if name == "hangs":
-        time.sleep(600)
-    print(json.dumps({"end": {"name": name, "status": "done", "checks": []}}), flush=True)
-"""
-
-
-def test_a_crash_fails_one_section_and_the_others_run() -> None:
-    names = ["first", "crashes", "last"]
-    seen: list[int] = []
-    results = run_sections(
-        lambda waiting: [sys.executable, "-c", _CHILD, *waiting],
-        names,
-        time.monotonic() + 60,
-        lambda so_far: seen.append(len(so_far)),
-    )
-    assert [one["name"] for one in results] == names
-    assert seen == [1, 2, 3]
-    assert [one["status"] for one in results] == ["done", "failed", "done"]
-    assert results[1]["checks"][0]["detail"] == "its process ended with code -11"
-    assert results[1]["figures"] == {"before": 1}
-
-
-def test_a_section_that_hangs_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpu_process._PATIENCE", 1.0)
-    monkeypatch.setattr("gpu_process._OVERTIME", 1.0)
-    for seconds, status in ((300.0, "failed"), (-10.0, "skipped")):
-        results = run_sections(
-            lambda waiting: [sys.executable, "-c", _CHILD, *waiting],
-            ["hangs", "last"],
-            time.monotonic() + seconds,
-        )
-        assert [one["status"] for one in results] == [status, "done"]
-        assert results[0]["notes"] == ["it was stopped: no sign of life for 1 s"]
-        assert bool(results[0]["checks"]) == (status == "failed")
+def test_a_parity_section_brings_the_export_that_it_loads() -> None:
+    assert gpu_check._chosen(["greedy"]) == ["export", "greedy"]
+    assert gpu_check._chosen(["speed, large", "demo"]) == ["speed, large", "demo"]
+    assert gpu_check._chosen(None) == [section.name for section in SECTIONS]
 
 
 def test_a_device_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -208,6 +125,77 @@ def test_a_device_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[st
     assert shown.err.count("\n") == 1
 
 
-def test_the_copy_moves_what_it_says(tmp_path: Path) -> None:
-    pytest.importorskip("onnx")
-    assert 1e8 < copy_on_device("cpu", 1 << 22, tmp_path) < 1e13
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--json", "{tmp}/missing/out.json"], "there is no directory {tmp}/missing; create it"),
+        (["--json", "{tmp}"], "{tmp} is a directory; name a file"),
+        (["--device", "cuda:0", "--made-for", "cpu"], "does not run packages made for the CPU"),
+        (["--budget-minutes", "nan"], "--budget-minutes is nan; allowed is a number above 0"),
+        (["--work", "{tmp}/file"], "--work {tmp}/file is not a directory"),
+    ],
+)
+def test_options_that_make_no_sense_are_one_line(
+    arguments: list[str], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    given = [argument.format(tmp=tmp_path) for argument in ["--device", "cpu", *arguments]]
+    assert gpu_check.main(given) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.count("\n") == 1
+    assert reason.format(tmp=tmp_path) in shown.err
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_packages_are_kept_apart_by_kind_and_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = []
+    for kind, code in (("cpu", None), ("cuda", None), ("cpu", 1)):
+        if code is not None:
+            monkeypatch.setattr(gpu_check, "_code", lambda code=code: code)
+        with gpu_check._folder(tmp_path, kind) as folder:
+            folders.append(folder)
+            assert version("specdec") in folder.name
+    assert len(set(folders)) == 3
+    monkeypatch.undo()
+    with gpu_check._folder(tmp_path, "cpu") as folder:
+        assert folder == folders[0]
+
+
+def _running(part: str) -> list[str]:
+    """Command lines of processes that name `part`."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:  # it has ended
+            continue
+        if part in line:
+            found.append(line)
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks for processes in /proc")
+def test_a_signal_ends_the_children_and_leaves_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("optimum.exporters.onnx", reason="exports for real")
+    arguments = ["--device", "cpu", "--made-for", "cuda", "--tiny"]
+    with subprocess.Popen(
+        [sys.executable, str(PROGRAM), *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    ) as child:
+        try:
+            deadline = time.monotonic() + 60
+            while len(_running(str(tmp_path))) < 2:  # sections and builder name the work folder
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            assert list(tmp_path.glob("specdec-*"))
+            child.send_signal(signal.SIGTERM)
+            assert child.wait(timeout=30) == 128 + signal.SIGTERM
+        finally:
+            child.kill()
+    assert list(tmp_path.glob("specdec-*")) == []
+    assert _running(str(tmp_path)) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,11 +13,13 @@ import onnx_ir as ir
 import pytest
 
 from specdec.engines.engine import Engine
+from specdec.export.cuda_graph import half_nodes
 from specdec.export.cuda_operators import check_placement, unplaced
 from specdec.export.dtypes import state_types
 from specdec.export.errors import UnsupportedModelError
 from specdec.export.graphs import write_engine
 from specdec.export.recipes import CUDA_RECIPES, find_recipe
+from specdec.export.weights import add_initializer
 from specdec.runtime import SamplingParams, SpeculativeDecoder
 from tests.export.tiny_models import VOCABULARY
 from tests.tensorrt.graphs import Traced, logits, trace_tiny
@@ -170,6 +173,46 @@ def test_a_weight_beyond_fp16_stays_float32(llama: Traced, tmp_path: Path) -> No
     difference = np.abs(half - logits(found.original(), IDS, 60)).max(axis=1)
     assert np.isfinite(half).all()
     assert np.quantile(difference, 0.5) < HALF_NOISE
+
+
+def altered(traced: Traced, name: str, change: Callable[[np.ndarray], None], to: Path) -> Path:
+    """A copy of the traced graph in which `change` was applied to one constant."""
+    model = ir.load(traced.plain)
+    value = model.graph.initializers[name]
+    array = value.const_value.numpy().copy()
+    change(array)
+    value.const_value = ir.tensor(array, name=name)
+    to.mkdir()
+    ir.save(model, to / "plain.onnx", external_data="plain.onnx.data")
+    return to / "plain.onnx"
+
+
+@pytest.mark.parametrize(("largest", "kept"), [(65504.0, []), (65536.0, ["bias"])])
+def test_a_bias_beyond_fp16_keeps_its_product_float32(largest: float, kept: list[str]) -> None:
+    rows = ir.Value(name="x", shape=ir.Shape((1, 8)), type=ir.TensorType(FP32))
+    graph = ir.Graph([rows], [], nodes=[], opset_imports={"": 18})
+    model = ir.Model(graph, ir_version=10)
+    weight = add_initializer(model, "weight", np.ones((8, 4), np.float32))
+    bias = add_initializer(model, "bias", np.array([0, -largest, 1, 2], np.float32))
+    product = ir.node("Gemm", [rows, weight, bias])
+    graph.append(product)
+    graph.outputs.append(product.outputs[0])
+    state_types(model)
+    found: list[str] = []
+    assert half_nodes(model, found) == ([] if kept else [product])
+    assert found == kept
+
+
+def test_attention_with_a_sink_beyond_fp16_is_refused(tmp_path: Path) -> None:
+    found = trace_tiny("gpt_oss", tmp_path)
+    assert found is not None
+    attention = next(n for n in ir.load(found.plain).graph if n.op_type == "GroupQueryAttention")
+    sink = attention.inputs[11].name
+    assert sink is not None
+    plain = altered(found, sink, lambda array: array.fill(-1e5), tmp_path / "large")
+    with pytest.raises(UnsupportedModelError, match="GroupQueryAttention of FLOAT"):
+        write_engine(plain, tmp_path / "out.onnx", find_recipe("fp16", device="cuda"))
+    assert not (tmp_path / "out.onnx").exists()
 
 
 def test_an_activation_between_products_survives_large_rows(tmp_path: Path) -> None:

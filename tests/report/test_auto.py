@@ -64,9 +64,11 @@ def test_a_recipe_that_cannot_be_built_is_named_and_skipped(
     real = auto.write_engine
 
     def fails_on_hqq(plain: Path, out: Path, recipe: object) -> list[str]:
+        """And says that the other keeps a weight in float32, as an FP16 graph may."""
         if recipe is RECIPES["int4-hqq"]:
             raise ValueError("no\nsuch shape")
-        return real(plain, out, recipe)  # type: ignore[arg-type]
+        kept = ["a.weight"] if out.parent.name == "draft-int8-blocks" else []
+        return real(plain, out, recipe) + kept  # type: ignore[arg-type]
 
     monkeypatch.setattr(auto, "write_engine", fails_on_hqq)
     monkeypatch.setattr(auto, "CANDIDATES", (RECIPES["int4-hqq"], RECIPES["int8-blocks"]))
@@ -85,6 +87,9 @@ def test_a_recipe_that_cannot_be_built_is_named_and_skipped(
     first, last = report.measured.candidates
     assert first.recipe == "int8-blocks"
     assert (last.recipe, last.problem) == ("int4-hqq", "no such shape")
+    assert report.manifest.checks["notes"] == [
+        "1 weights of the draft stay fp32: their values exceed FP16's range"
+    ]
 
 
 def test_a_pair_below_the_required_speedup_is_not_written(

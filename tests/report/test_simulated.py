@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +14,9 @@ pytest.importorskip("optimum.exporters.onnx", reason="exports for real")
 
 from specdec.engines import load_package
 from specdec.export import ExportError, SilentProgress
-from specdec.export.simulated import SimulatedPair, shape_of, write_simulated_package
+from specdec.export.recipes import find_recipe
+from specdec.export.simulated import SimulatedPair, write_simulated_package
+from specdec.export.simulated_shapes import disk_needed, shape_of
 
 
 @pytest.mark.parametrize("size", ["1M", "135M", "0.5B", "1.5B", "7B", "20b"])
@@ -70,6 +75,52 @@ def test_files_hold_two_layers_and_engines_all_of_them(tmp_path: Path, device: s
         logits = package.target.forward(np.array([[3, 1, 4]]), 1)
         assert np.isfinite(logits).all()
         assert np.ptp(logits) > 0
+
+
+@pytest.mark.parametrize(
+    ("size", "gigabytes"), [("1.5B", 0.67 + 0.42), ("7B", 2.05 + 1.98)], ids=["1.5B", "7B"]
+)
+def test_disk_is_asked_for_what_is_written(size: str, gigabytes: float) -> None:
+    """FP16 weights of two layers and the table, and their float graph while it is rewritten."""
+    models, recipes = {("target",): shape_of(size)}, {"target": find_recipe("fp16")}
+    assert disk_needed(models, recipes) / 1e9 == pytest.approx(gigabytes, abs=0.03)
+
+
+def test_every_engine_asks_for_its_disk() -> None:
+    target, draft = shape_of("1.5B"), replace(shape_of("0.5B"), vocab=151936)
+    recipes = {"target": find_recipe("fp16"), "draft": find_recipe("int8")}
+    alone = disk_needed({("target",): target}, recipes)
+    table, layers = 151936 + 4093, 2 * 14_909_440
+    pair = disk_needed({("target",): target, ("draft",): draft}, recipes) - alone
+    assert pair == pytest.approx(1.25 * layers + (1 + 1.25) * table * 896, rel=1e-3)
+    itself = disk_needed({("target", "draft"): target}, recipes) - alone
+    assert itself == pytest.approx(1.25 * 93_585_408 + (1 + 1.25) * table * 1536, rel=1e-3)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "int8", "int4", "int8-dynamic"])
+def test_the_estimate_of_disk_is_that_of_the_files(tmp_path: Path, precision: str) -> None:
+    pair = SimulatedPair("60M", "none", target_precision=precision, max_length=64)
+    most = 0
+
+    class Watching(SilentProgress):
+        @contextmanager
+        def step(self, name: str, total: float | None = None) -> Iterator[SilentProgress]:
+            nonlocal most
+            yield self
+            most = max(most, sum(p.stat().st_size for p in tmp_path.rglob("*") if p.is_file()))
+
+    write_simulated_package(pair, tmp_path, Watching())
+    models, recipes = {("target",): shape_of("60M")}, {"target": find_recipe(precision)}
+    needed = disk_needed(models, recipes)
+    assert most <= needed < 1.3 * most + 20e6
+
+
+def test_devices_that_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=r"device 'cuda:0' .* allowed are cpu, cuda"):
+        write_simulated_package(
+            SimulatedPair("1M", "none", device="cuda:0"), tmp_path, SilentProgress()
+        )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_too_little_disk_is_said_before_the_work(

@@ -14,7 +14,7 @@ from specdec.export.activation_scales import (
     relative_error,
     smoothing,
 )
-from specdec.export.calibration import calibrate
+from specdec.export.calibration import _Seen, calibrate
 from specdec.export.errors import UnsupportedModelError
 from specdec.export.progress import SilentProgress
 from specdec.export.recipes import find_recipe
@@ -56,7 +56,8 @@ def test_a_giant_token_keeps_its_tensor_in_half_precision() -> None:
 def test_steps_are_never_zero() -> None:
     for rows in (np.zeros((3, 4), np.float32), rows_of(3, 4) * 1e-30):
         scale = choose_scale(np.abs(rows).max(0), rows, np.zeros(4, np.float32))
-        assert scale is None or scale.step >= 2.0**-14
+        assert scale is not None
+        assert scale.step >= 2.0**-14
 
 
 def test_smoothing_evens_the_channels_out() -> None:
@@ -165,6 +166,21 @@ def test_the_largest_channel_is_that_of_the_graph(llama: Traced) -> None:
     expected = smoothing(np.abs(seen[0][0]).max(axis=0), weights)
     first = next(iter(run_calibration(llama, [IDS[0].tolist()]).values()))
     assert first.smoothing == pytest.approx(expected, rel=1e-4)
+
+
+def test_what_experts_chose_is_kept_as_few_rows_of_its_own() -> None:
+    """Passes of 64 tokens of which an expert sees 3: neither the passes nor all rows are held."""
+    seen, kept = _Seen(), np.arange(64) % 8 == 0
+    rows = rows_of(3, 16)
+    for number in range(600):
+        seen.add(rows + np.float32(number), kept)
+    assert sum(map(len, seen.rows)) == 256
+    assert all(part.base is None for part in seen.rows)
+    assert np.array_equal(seen.rows[7], rows[:1] + np.float32(7))
+    assert np.array_equal(seen.largest, np.abs(rows + np.float32(599)).max(axis=0))
+    whole = _Seen()
+    whole.add(rows_of(64, 16), kept)
+    assert np.array_equal(whole.rows[0], rows_of(64, 16)[::8])
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "gemma2", "phi3"])

@@ -12,13 +12,15 @@ from hypothesis import strategies as st
 
 from specdec.export.errors import ExportOptionError
 from specdec.export.recipes import find_recipe
+from specdec.export.standard_graph import write_standard_graph
+from specdec.export.tensorrt_package import _precisions
 from specdec.export.tensorrt_weights import (
     dequantized,
     lower_precision,
     quantized_blocks,
     quantized_columns,
 )
-from specdec.export.weights import add_initializer
+from specdec.export.weights import add_initializer, is_token_lookup
 from tests.tensorrt.graphs import logits, trace_tiny
 
 IDS = np.random.default_rng(3).integers(2, 332, (1, 30))
@@ -104,6 +106,27 @@ def test_a_weight_beyond_half_precision_stays_float32() -> None:
     graph.outputs.append(product.outputs[0])
     assert lower_precision(model, find_recipe("fp16", "tensorrt"), {}) == ["huge"]
     assert graph.initializers["huge"].const_value.dtype == ir.DataType.FLOAT
+
+
+def test_an_embedding_beyond_half_precision_stays_float32(tmp_path: Path) -> None:
+    traced = trace_tiny("llama", tmp_path)
+    assert traced is not None
+    model = ir.load(traced.plain)
+    name = next(n.inputs[0].name for n in model.graph if is_token_lookup(n))
+    table = model.graph.initializers[name]
+    array = table.const_value.numpy().copy()
+    array[331, 0] = 70000.0
+    table.const_value = ir.tensor(array, name=name)
+    (tmp_path / "large").mkdir()
+    plain = tmp_path / "large" / "plain.onnx"
+    ir.save(model, plain, external_data="plain.onnx.data")
+    out = tmp_path / "large" / "out.onnx"
+    assert write_standard_graph(plain, out, find_recipe("fp16", "tensorrt")) == [name]
+    stored = ir.load(out).graph.initializers[name].const_value
+    assert stored.dtype == ir.DataType.FLOAT
+    assert np.array_equal(stored.numpy(), array)
+    assert _precisions(out)["embedding"] == "fp32"
+    assert _precisions(traced.write("fp16")[0])["embedding"] == "fp16"
 
 
 def test_precisions_of_the_backends() -> None:
