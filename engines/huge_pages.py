@@ -10,7 +10,9 @@ use already). Where it does not, or there is no Linux, nothing happens.
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +22,8 @@ __all__ = ["on_huge_pages"]
 _SIZE_FILE = Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
 _MAPS = Path("/proc/self/maps")
 _MADV_HUGEPAGE, _MADV_COLLAPSE = 14, 25
+_QUIET_SECONDS = 0.3
+_LOWEST_PRIORITY = 19
 _LEAST_PAGES = 2
 _PIECE = 32 << 20
 """Bytes moved by one call, so that nobody waits long for the process's memory map."""
@@ -28,12 +32,43 @@ _Range = tuple[int, int]
 """First address, and the one after the last."""
 
 
+class _Loads:
+    """Loads in progress: memory is moved when there are none, for loading is what one waits for."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._running, self._ended = 0, 0.0
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """A load."""
+        with self._changed:
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._running -= 1
+                self._ended = time.monotonic()
+                self._changed.notify_all()
+
+    def wait_for_quiet(self) -> None:
+        """Until the last load has been over for a moment."""
+        with self._changed:
+            while self._running or (left := self._ended + _QUIET_SECONDS - time.monotonic()) > 0:
+                self._changed.wait(None if self._running else left)
+
+
+_LOADS = _Loads()
+
+
 @contextmanager
 def on_huge_pages(wanted: bool = True) -> Iterator[Move]:
     """Move what is allocated inside, in large pieces, and is there at the end, to huge pages.
 
     Contents and addresses stay what they are, and the memory may be used meanwhile: the move goes
-    on in the background, at the pace of copying it once.
+    on in the background, after the last of several loads, when the processor has nothing better to
+    do.
 
     Args:
         wanted: False does nothing.
@@ -44,7 +79,8 @@ def on_huge_pages(wanted: bool = True) -> Iterator[Move]:
     move = Move()
     size = _page_size() if wanted else 0
     before = _anonymous(_LEAST_PAGES * size) if size else []
-    yield move
+    with _LOADS.one():
+        yield move
     if size:
         move.begin(_without(_anonymous(_LEAST_PAGES * size), before), size)
 
@@ -56,7 +92,7 @@ class Move:
         self._thread: threading.Thread | None = None
 
     def begin(self, ranges: Sequence[_Range], page: int) -> None:
-        """Start; the last part of what was unmapped meanwhile is simply refused by the kernel."""
+        """Start; what is unmapped meanwhile the kernel simply refuses."""
         self._thread = threading.Thread(
             target=_move, args=(ranges, page), name="specdec-huge-pages", daemon=True
         )
@@ -69,6 +105,8 @@ class Move:
 
 
 def _move(ranges: Sequence[_Range], page: int) -> None:
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST_PRIORITY)  # this thread's
+    _LOADS.wait_for_quiet()
     for start, end in ranges:
         first, last = -(-start // page) * page, end // page * page
         for piece in range(first, last, _PIECE):
