@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import importlib.util
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
