@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Engine", "EngineInfo", "check_forward"]
+__all__ = ["Engine", "EngineInfo", "check_forward", "check_truncate"]
 
 
 @dataclass(frozen=True)
@@ -123,3 +123,15 @@ def check_forward(
             f"of {info.max_length}; shorten the prompt or export with a larger --max-length"
         )
     return rows
+
+
+def check_truncate(info: EngineInfo, current: int, length: int) -> None:
+    """Validate the argument of `Engine.truncate` the same way for every backend.
+
+    Raises:
+        ValueError: `length` is negative or larger than `current`.
+    """
+    if not 0 <= length <= current:
+        raise ValueError(
+            f"cannot truncate the {info.name} engine to {length}; allowed is 0 .. {current}"
+        )

@@ -15,6 +15,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from specdec.engines.errors import PackageError
@@ -85,39 +86,37 @@ def external_locations(graph: Path) -> set[str]:
     Raises:
         PackageError: the file cannot be read or is not an ONNX graph.
     """
-    try:
-        with open_regular(graph) as stream, _mapped(stream.fileno()) as data:
-            return {value.decode() for value in _locations(data)}
-    except OSError as error:
-        raise unreadable(graph, error) from error
-    except (_MalformedError, UnicodeDecodeError) as error:
-        raise _no_graph(graph, error) from error
+    with _scanned(graph) as data:
+        return {value.decode() for value in _locations(data)}
 
 
 def graph_inputs(graph: Path) -> list[str]:
     """Names of the inputs of an ONNX file, in order; errors as `external_locations`."""
+    with _scanned(graph) as data:
+        return [
+            data[a:b].decode()
+            for number, first, last in _byte_fields(data, 0, len(data))
+            if number == _GRAPH
+            for field, start, end in _byte_fields(data, first, last)
+            if field == _INPUT
+            for inner, a, b in _byte_fields(data, start, end)
+            if inner == _INPUT_NAME
+        ]
+
+
+@contextmanager
+def _scanned(graph: Path) -> Iterator[mmap.mmap]:
+    """The bytes of a graph; what goes wrong with them inside becomes a `PackageError`."""
     try:
         with open_regular(graph) as stream, _mapped(stream.fileno()) as data:
-            return [
-                data[a:b].decode()
-                for number, first, last in _byte_fields(data, 0, len(data))
-                if number == _GRAPH
-                for field, start, end in _byte_fields(data, first, last)
-                if field == _INPUT
-                for inner, a, b in _byte_fields(data, start, end)
-                if inner == _INPUT_NAME
-            ]
+            yield data
     except OSError as error:
         raise unreadable(graph, error) from error
     except (_MalformedError, UnicodeDecodeError) as error:
-        raise _no_graph(graph, error) from error
-
-
-def _no_graph(graph: Path, error: Exception) -> PackageError:
-    return PackageError(
-        f"{graph} is not a readable ONNX graph ({error}); "
-        "allowed is an ONNX protobuf; export the package again"
-    )
+        raise PackageError(
+            f"{graph} is not a readable ONNX graph ({error}); "
+            "allowed is an ONNX protobuf; export the package again"
+        ) from error
 
 
 def _mapped(descriptor: int) -> mmap.mmap:

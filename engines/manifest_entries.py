@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from specdec.engines.devices import Device
+from specdec.engines.engine import EngineInfo
 from specdec.engines.manifest_schema import (
     FieldError,
     array_of,
@@ -122,6 +124,28 @@ class EngineEntry:
         """Size of the KV cache."""
         elements = self.num_kv_heads * self.max_length * self.head_size
         return 2 * self.num_layers * elements * (4 if self.kv_dtype == "float32" else 2)
+
+    def info(self, name: str, device: Device) -> EngineInfo:
+        """The facts of the engine once it is loaded.
+
+        Args:
+            name: "target" or "draft".
+            device: where it runs.
+        """
+        return EngineInfo(
+            name=name,
+            vocab_size=self.vocab_size,
+            logits_width=self.logits_width,
+            max_length=self.max_length,
+            num_layers=self.num_layers,
+            num_attention_heads=self.num_attention_heads,
+            num_kv_heads=self.num_kv_heads,
+            head_size=self.head_size,
+            storage=self.storage,
+            compute=self.compute,
+            backend=self.backend,
+            device=str(device),
+        )
 
 
 @dataclass(frozen=True)

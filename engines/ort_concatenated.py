@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specdec.engines.engine import EngineInfo, check_forward
+from specdec.engines.engine import EngineInfo, check_forward, check_truncate
 from specdec.engines.errors import EngineError
 from specdec.engines.ort_interface import PAST, PRESENT
 from specdec.engines.ort_session import one_line
@@ -85,11 +85,7 @@ class ConcatenatedEngine:
 
     def truncate(self, length: int) -> None:
         """See `Engine.truncate`; the copy happens at the next pass."""
-        if not 0 <= length <= self._length:
-            raise ValueError(
-                f"cannot truncate the {self._info.name} engine to {length}; "
-                f"allowed is 0 .. {self._length}"
-            )
+        check_truncate(self._info, self._length, length)
         self._length = length
 
     def close(self) -> None:

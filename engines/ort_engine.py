@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from specdec.engines.devices import Device
 from specdec.engines.engine import EngineInfo, check_forward
 from specdec.engines.errors import EngineError
+from specdec.engines.in_place_engine import InPlaceEngine
 from specdec.engines.ort_binding import HOST, BoundPass, input_devices
 from specdec.engines.ort_head import LogitsHead
 from specdec.engines.ort_interface import PAST, PRESENT
@@ -52,7 +53,7 @@ class KVCache:
     length: int = 0
 
 
-class OrtEngine:
+class OrtEngine(InPlaceEngine[KVCache]):
     """One exported model behind the `Engine` protocol; see `specdec.engines.engine`."""
 
     def __init__(
@@ -65,35 +66,13 @@ class OrtEngine:
     ) -> None:
         """Wrap a loaded session; `specdec.engines.ort_load` is the usual way in."""
         self._session = session
-        self._info = info
-        self._cache = cache
-        self._prefill_chunk = prefill_chunk
+        super().__init__(info, cache, prefill_chunk)
         self._reduces = options.reduce_logits
         self._captures = options.cuda_graphs and cache.device.kind == "cuda"
         self._places = input_devices(session, cache.device)
         self._head = LogitsHead(info.name, cache.device, info.vocab_size, info.logits_width)
         self._passes: dict[tuple[int, int, bool], BoundPass] = {}
         self._retired_bytes = self._num_graphs = 0
-
-    @property
-    def info(self) -> EngineInfo:
-        """Static facts about the engine."""
-        return self._info
-
-    @property
-    def cache(self) -> KVCache:
-        """The KV cache, which an engine of the same geometry may share."""
-        return self._cache
-
-    @property
-    def length(self) -> int:
-        """Tokens whose keys and values are in the cache (shared with whoever shares it)."""
-        return self._cache.length
-
-    @property
-    def prefill_chunk(self) -> int:
-        """Rows per pass that suit a long prompt."""
-        return self._prefill_chunk
 
     @property
     def bytes_moved(self) -> int:
@@ -122,15 +101,6 @@ class OrtEngine:
         if num_logits == 0:
             return self._run(token_ids, 0, lambda _: [])
         return self._run(token_ids, num_logits, lambda bound: self._head.reduced(bound, reduction))
-
-    def truncate(self, length: int) -> None:
-        """See `Engine.truncate`: the buffers are untouched, only the length changes."""
-        if not 0 <= length <= self._cache.length:
-            raise ValueError(
-                f"cannot truncate the {self._info.name} engine to {length}; "
-                f"allowed is 0 .. {self._cache.length}"
-            )
-        self._cache.length = length
 
     def close(self) -> None:
         """Drop the session, its bindings and, unless shared, the cache."""

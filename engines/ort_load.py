@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from specdec.engines.devices import Device
-from specdec.engines.engine import Engine, EngineInfo
+from specdec.engines.engine import Engine
 from specdec.engines.errors import EngineError
 from specdec.engines.external_data import graph_inputs
 from specdec.engines.manifest_entries import EngineEntry
@@ -79,20 +79,7 @@ def load_ort_engine(
         content=content,
         tensorrt=plan,
     )
-    info = EngineInfo(
-        name=name,
-        vocab_size=entry.vocab_size,
-        logits_width=entry.logits_width,
-        max_length=entry.max_length,
-        num_layers=entry.num_layers,
-        num_attention_heads=entry.num_attention_heads,
-        num_kv_heads=entry.num_kv_heads,
-        head_size=entry.head_size,
-        storage=entry.storage,
-        compute=entry.compute,
-        backend=entry.backend,
-        device=str(device),
-    )
+    info = entry.info(name, device)
     check_interface(session, entry, name)
     if entry.layout == "concatenated":
         from specdec.engines.ort_concatenated import ConcatenatedEngine

@@ -80,9 +80,8 @@ def create_session(
         session = _load_mapped(graph, options.load_cache, content, name, num_threads)
         if session is not None:
             return session
-    on_cpu = device.kind == "cpu"
     try:
-        with on_huge_pages(on_cpu and options.huge_pages):
+        with on_huge_pages(device.kind == "cpu" and options.huge_pages):
             session = onnxruntime.InferenceSession(
                 str(graph), session_options, providers=providers, enable_fallback=0
             )

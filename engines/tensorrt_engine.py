@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from specdec.engines.cuda_driver import CudaDevice
 from specdec.engines.engine import EngineInfo, check_forward
 from specdec.engines.errors import DeviceError, EngineError
+from specdec.engines.in_place_engine import InPlaceEngine
 from specdec.engines.manifest_tensorrt import TensorRTEntry
 from specdec.engines.ort_interface import PAST, PRESENT
 from specdec.engines.ort_session import one_line
@@ -74,7 +75,7 @@ class _Buffers:
             self.device.free_pinned(buffer.host)
 
 
-class TensorRTEngine:
+class TensorRTEngine(InPlaceEngine[DeviceCache]):
     """One TensorRT engine behind the `Engine` protocol; see `specdec.engines.engine`."""
 
     def __init__(
@@ -97,10 +98,8 @@ class TensorRTEngine:
             prefill_chunk: rows per pass that suit a long prompt.
             owns_cache: free the cache, its stream and the GPU on `close`.
         """
-        self._info = info
+        super().__init__(info, cache, prefill_chunk)
         self._entry = profiles
-        self._cache = cache
-        self._prefill_chunk = prefill_chunk
         self._owns_cache = owns_cache
         self._engine = engine
         self._buffers = _Buffers(cache.device)
@@ -115,26 +114,6 @@ class TensorRTEngine:
         except BaseException:
             self._buffers.free()
             raise
-
-    @property
-    def info(self) -> EngineInfo:
-        """Static facts about the engine."""
-        return self._info
-
-    @property
-    def cache(self) -> DeviceCache:
-        """The KV cache, which an engine of the same geometry may share."""
-        return self._cache
-
-    @property
-    def length(self) -> int:
-        """Tokens whose keys and values are in the cache (shared with whoever shares it)."""
-        return self._cache.length
-
-    @property
-    def prefill_chunk(self) -> int:
-        """Rows per pass that suit a long prompt."""
-        return self._prefill_chunk
 
     def forward(self, token_ids: NDArray[np.int64], num_logits: int) -> NDArray[np.float32]:
         """See `Engine.forward`; logits of one pass are a view of the pinned output array.
@@ -164,15 +143,6 @@ class TensorRTEngine:
         if not scored:
             return np.zeros((1, 0, self._info.logits_width), np.float32)
         return scored[0] if len(scored) == 1 else np.concatenate(scored, axis=1)
-
-    def truncate(self, length: int) -> None:
-        """See `Engine.truncate`: the buffers are untouched, only the length changes."""
-        if not 0 <= length <= self._cache.length:
-            raise ValueError(
-                f"cannot truncate the {self._info.name} engine to {length}; "
-                f"allowed is 0 .. {self._cache.length}"
-            )
-        self._cache.length = length
 
     def close(self) -> None:
         """Free contexts, buffers and, unless shared, the cache. Idempotent."""

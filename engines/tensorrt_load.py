@@ -13,7 +13,7 @@ from typing import Any
 
 from specdec.engines.cuda_driver import CudaDevice, require_memory
 from specdec.engines.devices import Device
-from specdec.engines.engine import Engine, EngineInfo
+from specdec.engines.engine import Engine
 from specdec.engines.errors import DeviceError, EngineError
 from specdec.engines.manifest_entries import EngineEntry
 from specdec.engines.manifest_tensorrt import TensorRTEntry
@@ -78,20 +78,7 @@ def load_tensorrt_engine(
                 f"the {name} engine cannot share the cache of a "
                 f"{type(share_cache_with).__name__}; allowed is a TensorRT engine"
             )
-    info = EngineInfo(
-        name=name,
-        vocab_size=entry.vocab_size,
-        logits_width=entry.logits_width,
-        max_length=entry.max_length,
-        num_layers=entry.num_layers,
-        num_attention_heads=entry.num_attention_heads,
-        num_kv_heads=entry.num_kv_heads,
-        head_size=entry.head_size,
-        storage=entry.storage,
-        compute=entry.compute,
-        backend=entry.backend,
-        device=str(device),
-    )
+    info = entry.info(name, device)
     owns = share_cache_with is None
     try:
         made = TensorRTEngine(engine, info, built, cache, entry.prefill_chunk, owns_cache=owns)

@@ -14,6 +14,7 @@ The result keeps the dtype of the logits (at least float32). Truncated rows are 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -67,7 +68,7 @@ class LogitsProcessor:
             params.min_p,
         )
 
-    @property
+    @functools.cached_property
     def reduction(self) -> Reduction | None:
         """What of each row is enough to know, nearly always; None when it takes all of it."""
         top_k, top_p, min_p = self._filters

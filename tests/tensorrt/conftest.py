@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
+
+from tests.support.torch_threads import one_torch_thread  # noqa: F401
 
 pytest.importorskip("optimum.exporters.onnx", reason="the export is not installed")
 pytest.importorskip("accelerate", reason="the export is not installed")
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _one_torch_thread() -> Iterator[None]:
-    """Tiny models run fastest on one thread."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
