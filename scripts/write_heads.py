@@ -26,8 +26,8 @@ _BODIES = {
         "int64[1, N] ids, float[1, N] values, float[1, N] ties, float[1, N] total",
         """
   ids = ArgMax<axis = 2, keepdims = 0> (real)
-  values = ReduceMax<keepdims = 0> (real, last)
   peak = ReduceMax<keepdims = 1> (real, last)
+  values = Squeeze (peak, last)
   is_best = Equal (real, peak)
   counted = Cast<to = 1> (is_best)
   ties = ReduceSum<keepdims = 0> (counted, last)
