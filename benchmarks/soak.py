@@ -18,6 +18,7 @@ import platform
 import random
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,7 @@ __all__ = ["SoakResult", "soak"]
 
 WARM_UP = 100
 WORDS = ("the", "of", "and", "is", "with", "that", "this", "你好", "café", "😀", "def", "x1", "\n")
-OPTIONS = (
+OPTIONS: tuple[dict[str, Any], ...] = (
     {},
     {"temperature": 0.7, "top_p": 0.9},
     {"temperature": 1.0, "top_k": 20, "verify": "token"},

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Literal
 
 from specdec.runtime import SamplingParams, SpeculativeDecoder
 from specdec.runtime.decoding.stats import GenerationStats
@@ -73,7 +74,7 @@ def measure_point(
     Returns:
         (a point for each K and for "auto", the text of plain decoding).
     """
-    settings = (0, *num_draft_tokens, "auto")
+    settings: tuple[int | Literal["auto"], ...] = (0, *num_draft_tokens, "auto")
     variants = [
         Variant(
             str(setting),

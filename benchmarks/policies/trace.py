@@ -28,7 +28,7 @@ from specdec.runtime import SamplingParams, SpeculativeDecoder
 from specdec.runtime.decoding.generation import Generation
 from specdec.runtime.decoding.parts import Parts
 from specdec.runtime.drafting.draft_length import Choice, DraftLength, RoundOutcome
-from specdec.runtime.drafting.drafter import MODEL, Offer
+from specdec.runtime.drafting.drafter import MODEL, ModelDrafter, Offer
 from specdec.runtime.meter import Meter, prefill
 from specdec.runtime.report.prompt_set import load_prompts, load_texts, one_per_category, prompt_ids
 
@@ -172,6 +172,7 @@ def _play(
         max_new_tokens=tokens, temperature=temperature, seed=seed, ignore_eos=True
     )
     text = list(decoder.generate(ids, params, reuse_prefix=True).token_ids)
+    assert isinstance(parts.drafter, ModelDrafter)
     target, draft = parts.target, parts.drafter.engine
     target.truncate(0)
     prefill(target, ids[:-1], Meter())
@@ -199,7 +200,8 @@ def _log_probs(logits: Any, tokens: list[int], temperature: float) -> NDArray[np
     scaled = np.asarray(logits, np.float32) / np.float32(temperature)
     scaled -= scaled.max(axis=1, keepdims=True)
     mass = np.exp(scaled).sum(axis=1, dtype=np.float64)
-    return scaled[picked] - np.log(mass)
+    log_probs: NDArray[np.float64] = scaled[picked] - np.log(mass)
+    return log_probs
 
 
 class _Shuffled:
