@@ -20,9 +20,9 @@ from statistics import median
 
 from specdec.runtime import SamplingParams, SpeculativeDecoder
 from specdec.runtime.decoding.parts import DrafterName
-from specdec.runtime.report.machine import describe_machine
-from specdec.runtime.report.prompt_set import prompt_ids
-from specdec.runtime.report.runs import BenchPrompt, Run, Variant, play_interleaved
+from specdec.runtime.report.measuring.machine import describe_machine
+from specdec.runtime.report.measuring.prompt_set import prompt_ids
+from specdec.runtime.report.measuring.runs import BenchPrompt, Run, Variant, play_interleaved
 
 PROMPTS = Path(__file__).with_name("copy_prompts.json")
 DRAFTERS: tuple[DrafterName, ...] = ("ngram", "model", "hybrid")

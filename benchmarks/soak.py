@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from specdec.runtime import PromptError, SamplingParams, Session, SpeculativeDecoder
-from specdec.runtime.report.memory import resident_memory
+from specdec.runtime.report.measuring.memory import resident_memory
 
 __all__ = ["SoakResult", "soak"]
 

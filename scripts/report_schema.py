@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from specdec.runtime.report.bench_contents import BenchReport
+from specdec.runtime.report.bench.contents import BenchReport
 from specdec.runtime.report.inspection import Inspection
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"

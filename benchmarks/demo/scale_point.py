@@ -15,8 +15,8 @@ from typing import Literal
 
 from specdec.runtime import SamplingParams, SpeculativeDecoder
 from specdec.runtime.decoding.stats import GenerationStats
+from specdec.runtime.report.measuring.runs import BenchPrompt, Run, Variant, play_interleaved
 from specdec.runtime.report.model import acceptance_rates, expected_tokens
-from specdec.runtime.report.runs import BenchPrompt, Run, Variant, play_interleaved
 
 __all__ = ["HEADER", "Point", "formula", "measure_point", "point"]
 

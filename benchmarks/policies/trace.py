@@ -30,7 +30,12 @@ from specdec.runtime.decoding.parts import Parts
 from specdec.runtime.drafting.draft_length import Choice, DraftLength, RoundOutcome
 from specdec.runtime.drafting.drafter import MODEL, ModelDrafter, Offer
 from specdec.runtime.meter import Meter, prefill
-from specdec.runtime.report.prompt_set import load_prompts, load_texts, one_per_category, prompt_ids
+from specdec.runtime.report.measuring.prompt_set import (
+    load_prompts,
+    load_texts,
+    one_per_category,
+    prompt_ids,
+)
 
 __all__ = ["LONGEST", "Case", "Trace", "record"]
 

@@ -9,7 +9,6 @@ from typing import Literal
 from specdec.engines.load import LoadedPackage
 from specdec.runtime.decoder import SpeculativeDecoder
 from specdec.runtime.decoding.caches import common_prefix
-from specdec.runtime.report.acceptance import count_acceptance
 from specdec.runtime.report.contents import (
     Acceptance,
     Alternative,
@@ -21,10 +20,11 @@ from specdec.runtime.report.contents import (
     Quality,
     RoundSplit,
 )
-from specdec.runtime.report.intervals import median
+from specdec.runtime.report.measuring.acceptance import count_acceptance
+from specdec.runtime.report.measuring.intervals import median
+from specdec.runtime.report.measuring.runs import Run, Variant, decode_seconds, play_interleaved
 from specdec.runtime.report.model import SpeedModel
 from specdec.runtime.report.plan import GenerationPlan
-from specdec.runtime.report.runs import Run, Variant, decode_seconds, play_interleaved
 from specdec.runtime.report.safety import compare_greedy
 from specdec.runtime.report.speeds import (
     host_costs,

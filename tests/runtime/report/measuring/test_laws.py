@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from specdec.engines import NumericalError
-from specdec.runtime.report.laws import AgreementTally, draft_rows, log_softmax, score_text
+from specdec.runtime.report.measuring.laws import (
+    AgreementTally,
+    draft_rows,
+    log_softmax,
+    score_text,
+)
 from tests.support.table_engine import TableEngine, nearby_table, random_table
 
 TEXT = [1, 4, 0, 2, 2, 3, 1, 0, 4]

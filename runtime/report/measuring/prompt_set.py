@@ -57,6 +57,6 @@ def prompt_ids(decoder: SpeculativeDecoder, text: str) -> list[int]:
 
 
 def _load(name: str) -> tuple[Passage, ...]:
-    folder = files("specdec.runtime.report").joinpath("data")
+    folder = files("specdec.runtime.report.measuring")
     document = folder.joinpath(name).read_text(encoding="utf-8")
     return tuple(Passage(**entry) for entry in json.loads(document))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specdec.runtime.report.contents import Agreement, Report
-from specdec.runtime.report.words import size_words
+from specdec.runtime.report.drawing.words import size_words
 
 __all__ = ["Table", "report_tables"]
 
