@@ -6,7 +6,7 @@ Recorded for each case (a prompt, a temperature, a length of context):
 - `kept`: float32 [N, 16]; the chance that token i of a draft begun after p tokens of the text is
   accepted, given that those before it were and that the text goes on as it does. Greedy: 1 where
   the draft's best token is the text's. Sampled: min(1, Q(x) / P(x)) with x the text's token,
-  which is the token rule's law exactly (block verification accepts a little more).
+  which is the token rule's distribution exactly (block verification accepts a little more).
 
 A draft that begins after p tokens is the draft model's pass over 16 rows of the text, on the
 target's keys and values before them. Looking up needs no record: it is compared with the text.
@@ -182,8 +182,8 @@ def _play(
     target.truncate(0)
     prefill(target, ids[:-1], Meter())
     whole = [*ids[-1:], *text]
-    laws = target.forward(np.array([whole[:-1]], np.int64), len(text))[0]
-    log_target = _log_probs(laws, text, temperature)
+    distributions = target.forward(np.array([whole[:-1]], np.int64), len(text))[0]
+    log_target = _log_probs(distributions, text, temperature)
     kept = np.zeros((len(text), LONGEST), np.float32)
     for begin in reversed(range(len(text))):  # what a draft overwrites is no longer needed
         target.truncate(len(ids) - 1 + begin)

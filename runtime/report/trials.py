@@ -62,9 +62,9 @@ class Trials:
     def alternatives(self, quality: Quality) -> tuple[Alternative, ...]:
         """The target alone, and the draft as a model by itself."""
         plain = _rate(self.plain_runs)
-        same_law = ("the target alone", plain, 1.0, 1.0, 0.0)
+        same_distribution = ("the target alone", plain, 1.0, 1.0, 0.0)
         length = median([len(run.token_ids) for run in self.plain_runs])
-        alternatives = [Alternative(*same_law, same_tokens=length, of_tokens=length)]
+        alternatives = [Alternative(*same_distribution, same_tokens=length, of_tokens=length)]
         alone = quality.draft_alone_vs_target
         if self.draft_alone_runs and alone is not None:
             pairs = zip(self.plain_runs, self.draft_alone_runs, strict=True)

@@ -1,7 +1,7 @@
 """The prompts and texts every figure is measured on, written for this purpose.
 
 Prompts are requests in six categories and two languages; texts are short passages, for
-perplexity and for comparing laws token by token.
+perplexity and for comparing distributions token by token.
 """
 
 from __future__ import annotations
