@@ -12,7 +12,7 @@ import random
 from collections.abc import Sequence
 
 from specdec.engines.engine import Engine
-from specdec.runtime.drafting.drafter import DraftContext, ModelDrafter, Proposal
+from specdec.runtime.drafting.drafter import DraftContext, ModelDrafter, Offer, Proposal
 from specdec.runtime.sampling.distribution import Distribution
 
 __all__ = ["ForcedDrafter"]
@@ -42,7 +42,7 @@ class ForcedDrafter(ModelDrafter):
         self._random = random.Random(seed)
 
     def propose(
-        self, committed: Sequence[int], source: str, max_tokens: int, context: DraftContext
+        self, committed: Sequence[int], offer: Offer, max_tokens: int, context: DraftContext
     ) -> Proposal:
         """Run the draft `max_tokens` times; see `Drafter.propose`."""
         tokens: list[int] = []
