@@ -1,4 +1,4 @@
-"""From a torch model to engine graphs on disk."""
+"""Trace a torch model to a graph, and write engine graphs of a recipe from it."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class LazyRows:
 
 @dataclass
 class RoundLoop:
-    """Everything the rounds of one generation work with."""
+    """The rounds of one generation, and all they use."""
 
     caches: Caches
     drafter: Drafter
@@ -75,7 +75,7 @@ class RoundLoop:
     num_logprobs: int | None
 
     def play(self) -> None:
-        """Play one round; a failure leaves every cache a prefix of the committed ids."""
+        """Run one round; a failure leaves every cache a prefix of the committed ids."""
         committed, target, meter = self.caches.ids, self.caches.target, self.recorder.meter
         start = len(committed)
         self.random.begin(start)
