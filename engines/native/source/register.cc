@@ -12,6 +12,8 @@ constexpr int kVersion = 1;  // of the operators, layouts and entries; library.p
 // Every operator; add one by its line here and in operators.h.
 const OrtCustomOp* (*const kOperators[])() = {
     gather_fp16,
+    attention_float,
+    attention_fp16,
 };
 
 // The domain of this process, never released: sessions keep pointers into it.
