@@ -47,8 +47,10 @@ struct AttentionResult {
 };
 
 struct AttentionKernels {
-  // The state of rows over cached tokens begin .. end - 1, which lie in one split. scratch: attention_scratch floats.
-  void (*attend)(const AttentionRows& rows, size_t begin, size_t end, const AttentionState& state, float* scratch);
+  // The state of rows over cached tokens begin .. end - 1, which lie in one split; tokens before `ahead` are likely to
+  // be read by this thread next. scratch: attention_scratch floats.
+  void (*attend)(const AttentionRows& rows, size_t begin, size_t end, size_t ahead, const AttentionState& state,
+                 float* scratch);
   // Adds a state to another.
   void (*fold)(const AttentionState& total, const AttentionState& part, size_t rows, size_t head_size);
   // Divides by the sums and writes the result.

@@ -3,6 +3,7 @@
 // V: F (a vector of kWidth floats), kRows (of a register tile), vectors(rows) (columns of a tile of so many rows), and
 // the operations used below. Everything here is in an unnamed namespace: each file compiles its own copy.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -13,15 +14,46 @@
 namespace specdec {
 namespace {
 
+// Lines that will be needed soon, asked for a few at each step of other work so that memory is never idle.
+class Ahead {
+ public:
+  void add(const void* from, size_t bytes) {
+    if (!bytes) return;
+    next_[count_] = static_cast<const char*>(from);
+    end_[count_] = next_[count_] + bytes;
+    count_++;
+  }
+  void rate(size_t steps) {
+    size_t lines = 0;
+    for (size_t i = at_; i < count_; i++) lines += static_cast<size_t>(end_[i] - next_[i]) / 64 + 1;
+    rate_ = (lines + steps - 1) / steps;
+  }
+  void step() {
+    for (size_t i = 0; i < rate_; i++) {
+      __builtin_prefetch(next_[at_], 0, 2);
+      next_[at_] += 64;
+      if (next_[at_] >= end_[at_] && ++at_ >= count_) {
+        rate_ = 0;
+        return;
+      }
+    }
+  }
+
+ private:
+  const char *next_[2], *end_[2];
+  size_t at_ = 0, count_ = 0, rate_ = 0;
+};
+
 // c [R, N vectors] = a [R, steps] x b [steps, N vectors], summed step by step; with alpha, c x alpha is added first.
 template <class V, size_t R, size_t N>
 inline void tile(const float* a, size_t a_stride, const float* b, size_t b_stride, size_t steps, float* c,
-                 size_t c_stride, const float* alpha) {
+                 size_t c_stride, const float* alpha, Ahead& ahead) {
   typename V::F sum[R][N];
   for (size_t r = 0; r < R; r++)
     for (size_t n = 0; n < N; n++)
       sum[r][n] = alpha ? V::mul(V::load(c + r * c_stride + n * V::kWidth), V::set(alpha[r])) : V::set(0);
   for (size_t k = 0; k < steps; k++) {
+    ahead.step();
     typename V::F column[N];
     for (size_t n = 0; n < N; n++) column[n] = V::load(b + k * b_stride + n * V::kWidth);
     for (size_t r = 0; r < R; r++) {
@@ -36,29 +68,29 @@ inline void tile(const float* a, size_t a_stride, const float* b, size_t b_strid
 // The same for any number of columns (of whole vectors).
 template <class V, size_t R>
 void tiles(const float* a, size_t a_stride, const float* b, size_t b_stride, size_t steps, float* c, size_t c_stride,
-           size_t vectors, const float* alpha) {
+           size_t vectors, const float* alpha, Ahead& ahead) {
   constexpr size_t kMost = V::vectors(R);
   size_t n = 0;
   for (; n + kMost <= vectors; n += kMost)
-    tile<V, R, kMost>(a, a_stride, b + n * V::kWidth, b_stride, steps, c + n * V::kWidth, c_stride, alpha);
+    tile<V, R, kMost>(a, a_stride, b + n * V::kWidth, b_stride, steps, c + n * V::kWidth, c_stride, alpha, ahead);
   if constexpr (kMost > 2)
     for (; n + 2 <= vectors; n += 2)
-      tile<V, R, 2>(a, a_stride, b + n * V::kWidth, b_stride, steps, c + n * V::kWidth, c_stride, alpha);
+      tile<V, R, 2>(a, a_stride, b + n * V::kWidth, b_stride, steps, c + n * V::kWidth, c_stride, alpha, ahead);
   for (; n < vectors; n++)
-    tile<V, R, 1>(a, a_stride, b + n * V::kWidth, b_stride, steps, c + n * V::kWidth, c_stride, alpha);
+    tile<V, R, 1>(a, a_stride, b + n * V::kWidth, b_stride, steps, c + n * V::kWidth, c_stride, alpha, ahead);
 }
 
 template <class V>
 void product(size_t rows, const float* a, size_t a_stride, const float* b, size_t b_stride, size_t steps, float* c,
-             size_t c_stride, size_t vectors, const float* alpha) {
+             size_t c_stride, size_t vectors, const float* alpha, Ahead& ahead) {
   static_assert(V::kRows == 6, "one case a number of rows");
   switch (rows) {
-    case 6: return tiles<V, 6>(a, a_stride, b, b_stride, steps, c, c_stride, vectors, alpha);
-    case 5: return tiles<V, 5>(a, a_stride, b, b_stride, steps, c, c_stride, vectors, alpha);
-    case 4: return tiles<V, 4>(a, a_stride, b, b_stride, steps, c, c_stride, vectors, alpha);
-    case 3: return tiles<V, 3>(a, a_stride, b, b_stride, steps, c, c_stride, vectors, alpha);
-    case 2: return tiles<V, 2>(a, a_stride, b, b_stride, steps, c, c_stride, vectors, alpha);
-    default: return tiles<V, 1>(a, a_stride, b, b_stride, steps, c, c_stride, vectors, alpha);
+    case 6: return tiles<V, 6>(a, a_stride, b, b_stride, steps, c, c_stride, vectors, alpha, ahead);
+    case 5: return tiles<V, 5>(a, a_stride, b, b_stride, steps, c, c_stride, vectors, alpha, ahead);
+    case 4: return tiles<V, 4>(a, a_stride, b, b_stride, steps, c, c_stride, vectors, alpha, ahead);
+    case 3: return tiles<V, 3>(a, a_stride, b, b_stride, steps, c, c_stride, vectors, alpha, ahead);
+    case 2: return tiles<V, 2>(a, a_stride, b, b_stride, steps, c, c_stride, vectors, alpha, ahead);
+    default: return tiles<V, 1>(a, a_stride, b, b_stride, steps, c, c_stride, vectors, alpha, ahead);
   }
 }
 
@@ -87,9 +119,12 @@ void copy_tokens(const void* from, bool half, size_t first, size_t count, size_t
 
 // Transposes one vector of keys ([kWidth, head_size], `stride` floats apart) to columns of to [head_size, block].
 template <class V>
-void transpose(const float* from, size_t stride, size_t head_size, float* to) {
+void transpose(const float* from, size_t stride, size_t head_size, float* to, Ahead& ahead) {
   size_t d = 0;
-  for (; d + 4 <= head_size; d += 4) V::transpose4(from + d, stride, to + d * kAttentionBlock, kAttentionBlock);
+  for (; d + 4 <= head_size; d += 4) {
+    ahead.step();
+    V::transpose4(from + d, stride, to + d * kAttentionBlock, kAttentionBlock);
+  }
   for (; d < head_size; d++)
     for (size_t t = 0; t < V::kWidth; t++) to[d * kAttentionBlock + t] = from[t * stride + d];
 }
@@ -97,18 +132,19 @@ void transpose(const float* from, size_t stride, size_t head_size, float* to) {
 // Columns first .. last - 1 of the block of tokens from `base` on, as to [head_size, block]; whole vectors are written,
 // zero outside of these columns.
 template <class V>
-void transpose_keys(const AttentionRows& rows, size_t base, size_t first, size_t last, float* to, float* copy) {
+void transpose_keys(const AttentionRows& rows, size_t base, size_t first, size_t last, float* to, float* copy,
+                    Ahead& ahead) {
   const size_t width = attention_width(rows.head_size);
   for (size_t v = first / V::kWidth * V::kWidth; v < last; v += V::kWidth) {
     const size_t from = v < first ? first : v, until = v + V::kWidth < last ? v + V::kWidth : last;
     if (!rows.half && until - from == V::kWidth) {
       transpose<V>(static_cast<const float*>(rows.keys) + (base + v) * rows.head_size, rows.head_size, rows.head_size,
-                   to + v);
+                   to + v, ahead);
       continue;
     }
     if (until - from < V::kWidth) std::memset(copy, 0, V::kWidth * width * sizeof(float));
     copy_tokens<V>(rows.keys, rows.half, base + from, until - from, rows.head_size, copy + (from - v) * width, width);
-    transpose<V>(copy, width, rows.head_size, to + v);
+    transpose<V>(copy, width, rows.head_size, to + v, ahead);
   }
 }
 
@@ -174,7 +210,8 @@ float weigh(size_t first, size_t last, float* scores, float* max, float* sum) {
 }
 
 template <class V>
-void attend(const AttentionRows& rows, size_t begin, size_t end, const AttentionState& state, float* scratch) {
+void attend(const AttentionRows& rows, size_t begin, size_t end, size_t ahead, const AttentionState& state,
+            float* scratch) {
   const size_t size = rows.head_size, width = attention_width(size), vectors = (size + V::kWidth - 1) / V::kWidth;
   float* keys = scratch;                                       // [size, block]
   float* copy = keys + kAttentionBlock * size;                 // [block + vector, width]
@@ -186,8 +223,15 @@ void attend(const AttentionRows& rows, size_t begin, size_t end, const Attention
   std::memset(state.values, 0, rows.rows * width * sizeof(float));
   for (size_t base = begin / kAttentionBlock * kAttentionBlock; base < end; base += kAttentionBlock) {
     const size_t first = begin > base ? begin - base : 0;
-    const size_t last = end - base < kAttentionBlock ? end - base : kAttentionBlock;
-    transpose_keys<V>(rows, base, first, last, keys, copy);
+    const size_t last = std::min(kAttentionBlock, end - base);
+    const size_t bytes = size * (rows.half ? 2 : 4), next = base + kAttentionBlock;
+    Ahead line;
+    line.add(static_cast<const char*>(rows.values) + (base + first) * bytes, (last - first) * bytes);
+    line.rate((size / 4 + 1) * kAttentionBlock / V::kWidth);
+    transpose_keys<V>(rows, base, first, last, keys, copy, line);
+    const size_t after = next < ahead ? std::min(kAttentionBlock, ahead - next) : 0;
+    line.add(static_cast<const char*>(rows.keys) + next * bytes, after * bytes);
+    line.rate((rows.rows + V::kRows - 1) / V::kRows * (size + last - first));
     const float* values = static_cast<const float*>(rows.values) + (base + first) * size;
     size_t stride = size;
     if (rows.half || size % V::kWidth) {  // whole vectors can be read of a copy
@@ -197,17 +241,17 @@ void attend(const AttentionRows& rows, size_t begin, size_t end, const Attention
     }
     const size_t column = first / V::kWidth * V::kWidth, columns = (last - column + V::kWidth - 1) / V::kWidth;
     for (size_t r = 0; r < rows.rows; r += V::kRows) {
-      const size_t count = rows.rows - r < V::kRows ? rows.rows - r : V::kRows;
+      const size_t count = std::min(V::kRows, rows.rows - r);
       if (seen(rows, r + count - 1).end <= base + first) continue;
       float alpha[V::kRows];
       product<V>(count, rows.queries + r * size, size, keys + column, kAttentionBlock, size, scores + column,
-                 kAttentionBlock, columns, nullptr);
+                 kAttentionBlock, columns, nullptr, line);
       for (size_t i = 0; i < count; i++) {
         mask_scores<V>(rows, r + i, base, first, last, scores + i * kAttentionBlock);
         alpha[i] = weigh<V>(first, last, scores + i * kAttentionBlock, state.max + r + i, state.sum + r + i);
       }
       product<V>(count, scores + first, kAttentionBlock, values, stride, last - first, state.values + r * width, width,
-                 vectors, alpha);
+                 vectors, alpha, line);
     }
   }
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 
 #include "attention_plan.h"
 #include "isa.h"
@@ -93,7 +94,7 @@ struct Runner {
   size_t count;
   std::atomic<bool> no_memory{false};
 
-  void item(size_t index) {
+  void item(size_t index, bool next) {
     Unit& unit = *(std::upper_bound(units, units + count, index,
                                     [](size_t i, const Unit& u) { return i < u.first_item; }) - 1);
     static thread_local Scratch memory;
@@ -106,30 +107,32 @@ struct Runner {
     if (unit.items == 1)
       whole(unit, scratch);
     else
-      piece(unit, index - unit.first_item, scratch);
+      piece(unit, index - unit.first_item, next, scratch);
   }
 
  private:
-  void attend(const Unit& unit, size_t piece, const AttentionState& state, float* scratch) const {
-    size_t from, until;
+  // next: the piece that this thread takes next is the following one.
+  void attend(const Unit& unit, size_t piece, bool next, const AttentionState& state, float* scratch) const {
+    size_t from, until, start, ahead;
     unit.read.piece(piece, &from, &until);
-    kernels.attend(unit.rows, from, until, state, scratch);
+    unit.read.piece(next && piece + 1 < unit.read.pieces() ? piece + 1 : piece, &start, &ahead);
+    kernels.attend(unit.rows, from, until, ahead, state, scratch);
   }
 
   void whole(const Unit& unit, float* scratch) const {
     const size_t rows = unit.rows.rows, size = unit.rows.head_size, state = state_floats(rows, size);
     const AttentionState total = state_at(scratch, rows, size), part = state_at(scratch + state, rows, size);
-    attend(unit, 0, total, scratch + 2 * state);
+    attend(unit, 0, true, total, scratch + 2 * state);
     for (size_t i = 1; i < unit.read.pieces(); i++) {
-      attend(unit, i, part, scratch + 2 * state);
+      attend(unit, i, true, part, scratch + 2 * state);
       kernels.fold(total, part, rows, size);
     }
     kernels.finish(unit.rows, total, unit.result);
   }
 
-  void piece(Unit& unit, size_t index, float* scratch) const {
+  void piece(Unit& unit, size_t index, bool next, float* scratch) const {
     const size_t rows = unit.rows.rows, size = unit.rows.head_size, state = state_floats(rows, size);
-    attend(unit, index, state_at(unit.states + index * state, rows, size), scratch);
+    attend(unit, index, next, state_at(unit.states + index * state, rows, size), scratch);
     if (unit.done.fetch_add(1, std::memory_order_acq_rel) + 1 < unit.items) return;
     const AttentionState total = state_at(unit.states, rows, size);
     for (size_t i = 1; i < unit.items; i++) kernels.fold(total, state_at(unit.states + i * state, rows, size), rows, size);
@@ -189,7 +192,12 @@ OrtStatus* run_attention(OrtKernelContext* context, const AttentionPass& pass) {
     }
   }));
   Runner runner{kernels, units, units_count};
-  TRY(each(context, items, work, [&](size_t index) { runner.item(index); }));
+  static const size_t processors = std::max(1u, std::thread::hardware_concurrency());
+  const size_t parts = items <= 8 * processors ? items : std::max(4 * processors, items / 8);
+  TRY(each(context, parts, work, [&](size_t part) {
+    const size_t last = items * (part + 1) / parts;
+    for (size_t i = items * part / parts; i < last; i++) runner.item(i, i + 1 < last);
+  }));
   if (no_memory || runner.no_memory) return fail("no memory for %zu rows of attention", pass.tokens);
   return nullptr;
 }
