@@ -4,6 +4,9 @@
 
 namespace specdec {
 
-const OrtCustomOp* gather_fp16();
+const OrtCustomOp* gather_fp16();    // operators_gather.cc
+const OrtCustomOp* gather_blocks();
+const OrtCustomOp* matmul_fp16();    // operators_product.cc
+const OrtCustomOp* matmul_blocks();
 
 }  // namespace specdec
