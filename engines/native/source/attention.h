@@ -13,7 +13,7 @@ constexpr size_t kAttentionBlock = 64;       // cached tokens whose scores are h
 constexpr size_t kAttentionSplit = 128;      // cached tokens of one partial result
 constexpr size_t kAttentionMaxVector = 16;   // floats of the widest vector; rows of results are padded to it
 
-inline size_t attention_width(size_t head_size) {
+static inline size_t attention_width(size_t head_size) {
   return (head_size + kAttentionMaxVector - 1) / kAttentionMaxVector * kAttentionMaxVector;
 }
 
@@ -62,9 +62,15 @@ struct AttentionKernels {
 };
 
 // Floats of scratch for attend, which must be aligned to 64 bytes: keys transposed, values or keys widened, scores.
-inline size_t attention_scratch(size_t head_size) {
+static inline size_t attention_scratch(size_t head_size) {
   return kAttentionBlock * head_size + (kAttentionBlock + kAttentionMaxVector) * attention_width(head_size) +
          8 * kAttentionBlock;
 }
+
+#if defined(__x86_64__)
+extern const AttentionKernels attention_avx512, attention_avx2;
+#elif defined(__aarch64__)
+extern const AttentionKernels attention_neon;
+#endif
 
 }  // namespace specdec

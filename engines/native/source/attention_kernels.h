@@ -1,18 +1,17 @@
-// The attention kernels, written once over a vector type V; each instruction set includes this with its own.
-//
-// V: F (a vector of kWidth floats), kRows (of a register tile), vectors(rows) (columns of a tile of so many rows), and
-// the operations used below. Everything here is in an unnamed namespace: each file compiles its own copy.
+// The attention kernels, over the vectors of the vec_*.h included before and what each file adds to them:
+// tile_vectors(rows) (columns of a register tile of so many rows), transpose4, narrow4, total, lane0, where_below.
+// Everything in an anonymous namespace: each instruction set has its own copy.
 #pragma once
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <limits>
-
 #include "attention.h"
 #include "attention_math.h"
 
-namespace specdec {
 namespace {
+using namespace specdec;
+
+constexpr size_t kWidth = W, kRows = 6;  // floats of a vector, rows of a register tile
+constexpr float kNever = -__builtin_inff();
+
+INLINE size_t lesser(size_t a, size_t b) { return a < b ? a : b; }
 
 // Lines that will be needed soon, asked for a few at each step of other work so that memory is never idle.
 class Ahead {
@@ -45,106 +44,101 @@ class Ahead {
 };
 
 // c [R, N vectors] = a [R, steps] x b [steps, N vectors], summed step by step; with alpha, c x alpha is added first.
-template <class V, size_t R, size_t N>
+template <size_t R, size_t N>
 inline void tile(const float* a, size_t a_stride, const float* b, size_t b_stride, size_t steps, float* c,
                  size_t c_stride, const float* alpha, Ahead& ahead) {
-  typename V::F sum[R][N];
+  V sum[R][N];
   for (size_t r = 0; r < R; r++)
     for (size_t n = 0; n < N; n++)
-      sum[r][n] = alpha ? V::mul(V::load(c + r * c_stride + n * V::kWidth), V::set(alpha[r])) : V::set(0);
+      sum[r][n] = alpha ? mul(load(c + r * c_stride + n * kWidth), set(alpha[r])) : set(0);
   for (size_t k = 0; k < steps; k++) {
     ahead.step();
-    typename V::F column[N];
-    for (size_t n = 0; n < N; n++) column[n] = V::load(b + k * b_stride + n * V::kWidth);
+    V column[N];
+    for (size_t n = 0; n < N; n++) column[n] = load(b + k * b_stride + n * kWidth);
     for (size_t r = 0; r < R; r++) {
-      const typename V::F x = V::set(a[r * a_stride + k]);
-      for (size_t n = 0; n < N; n++) sum[r][n] = V::fma(x, column[n], sum[r][n]);
+      const V x = set(a[r * a_stride + k]);
+      for (size_t n = 0; n < N; n++) sum[r][n] = fma(x, column[n], sum[r][n]);
     }
   }
   for (size_t r = 0; r < R; r++)
-    for (size_t n = 0; n < N; n++) V::store(c + r * c_stride + n * V::kWidth, sum[r][n]);
+    for (size_t n = 0; n < N; n++) store(c + r * c_stride + n * kWidth, sum[r][n]);
 }
 
 // The same for any number of columns (of whole vectors).
-template <class V, size_t R>
+template <size_t R>
 void tiles(const float* a, size_t a_stride, const float* b, size_t b_stride, size_t steps, float* c, size_t c_stride,
            size_t vectors, const float* alpha, Ahead& ahead) {
-  constexpr size_t kMost = V::vectors(R);
+  constexpr size_t kMost = tile_vectors(R);
   size_t n = 0;
   for (; n + kMost <= vectors; n += kMost)
-    tile<V, R, kMost>(a, a_stride, b + n * V::kWidth, b_stride, steps, c + n * V::kWidth, c_stride, alpha, ahead);
+    tile<R, kMost>(a, a_stride, b + n * kWidth, b_stride, steps, c + n * kWidth, c_stride, alpha, ahead);
   if constexpr (kMost > 2)
     for (; n + 2 <= vectors; n += 2)
-      tile<V, R, 2>(a, a_stride, b + n * V::kWidth, b_stride, steps, c + n * V::kWidth, c_stride, alpha, ahead);
+      tile<R, 2>(a, a_stride, b + n * kWidth, b_stride, steps, c + n * kWidth, c_stride, alpha, ahead);
   for (; n < vectors; n++)
-    tile<V, R, 1>(a, a_stride, b + n * V::kWidth, b_stride, steps, c + n * V::kWidth, c_stride, alpha, ahead);
+    tile<R, 1>(a, a_stride, b + n * kWidth, b_stride, steps, c + n * kWidth, c_stride, alpha, ahead);
 }
 
-template <class V>
 void product(size_t rows, const float* a, size_t a_stride, const float* b, size_t b_stride, size_t steps, float* c,
              size_t c_stride, size_t vectors, const float* alpha, Ahead& ahead) {
-  static_assert(V::kRows == 6, "one case a number of rows");
+  static_assert(kRows == 6, "one case a number of rows");
   switch (rows) {
-    case 6: return tiles<V, 6>(a, a_stride, b, b_stride, steps, c, c_stride, vectors, alpha, ahead);
-    case 5: return tiles<V, 5>(a, a_stride, b, b_stride, steps, c, c_stride, vectors, alpha, ahead);
-    case 4: return tiles<V, 4>(a, a_stride, b, b_stride, steps, c, c_stride, vectors, alpha, ahead);
-    case 3: return tiles<V, 3>(a, a_stride, b, b_stride, steps, c, c_stride, vectors, alpha, ahead);
-    case 2: return tiles<V, 2>(a, a_stride, b, b_stride, steps, c, c_stride, vectors, alpha, ahead);
-    default: return tiles<V, 1>(a, a_stride, b, b_stride, steps, c, c_stride, vectors, alpha, ahead);
+    case 6: return tiles<6>(a, a_stride, b, b_stride, steps, c, c_stride, vectors, alpha, ahead);
+    case 5: return tiles<5>(a, a_stride, b, b_stride, steps, c, c_stride, vectors, alpha, ahead);
+    case 4: return tiles<4>(a, a_stride, b, b_stride, steps, c, c_stride, vectors, alpha, ahead);
+    case 3: return tiles<3>(a, a_stride, b, b_stride, steps, c, c_stride, vectors, alpha, ahead);
+    case 2: return tiles<2>(a, a_stride, b, b_stride, steps, c, c_stride, vectors, alpha, ahead);
+    default: return tiles<1>(a, a_stride, b, b_stride, steps, c, c_stride, vectors, alpha, ahead);
   }
 }
 
-template <class V>
 void widen_row(const uint16_t* from, size_t count, float* to) {
   size_t i = 0;
-  for (; i + V::kWidth <= count; i += V::kWidth) V::store(to + i, V::widen(from + i));
+  for (; i + kWidth <= count; i += kWidth) store(to + i, load(from + i));
   if (i < count) {
-    uint16_t rest[V::kWidth] = {};
-    std::memcpy(rest, from + i, (count - i) * sizeof(uint16_t));
-    V::store(to + i, V::widen(rest));
+    uint16_t rest[kWidth] = {};
+    __builtin_memcpy(rest, from + i, (count - i) * sizeof(uint16_t));
+    store(to + i, load(rest));
   }
 }
 
 // Copies tokens first .. first + count - 1 of keys or values to rows of `stride` floats, widened.
-template <class V>
 void copy_tokens(const void* from, bool half, size_t first, size_t count, size_t head_size, float* to, size_t stride) {
   for (size_t t = 0; t < count; t++) {
     const size_t at = (first + t) * head_size;
     if (half)
-      widen_row<V>(static_cast<const uint16_t*>(from) + at, head_size, to + t * stride);
+      widen_row(static_cast<const uint16_t*>(from) + at, head_size, to + t * stride);
     else
-      std::memcpy(to + t * stride, static_cast<const float*>(from) + at, head_size * sizeof(float));
+      __builtin_memcpy(to + t * stride, static_cast<const float*>(from) + at, head_size * sizeof(float));
   }
 }
 
 // Transposes one vector of keys ([kWidth, head_size], `stride` floats apart) to columns of to [head_size, block].
-template <class V>
 void transpose(const float* from, size_t stride, size_t head_size, float* to, Ahead& ahead) {
   size_t d = 0;
   for (; d + 4 <= head_size; d += 4) {
     ahead.step();
-    V::transpose4(from + d, stride, to + d * kAttentionBlock, kAttentionBlock);
+    transpose4(from + d, stride, to + d * kAttentionBlock, kAttentionBlock);
   }
   for (; d < head_size; d++)
-    for (size_t t = 0; t < V::kWidth; t++) to[d * kAttentionBlock + t] = from[t * stride + d];
+    for (size_t t = 0; t < kWidth; t++) to[d * kAttentionBlock + t] = from[t * stride + d];
 }
 
 // Columns first .. last - 1 of the block of tokens from `base` on, as to [head_size, block]; whole vectors are written,
 // zero outside of these columns.
-template <class V>
 void transpose_keys(const AttentionRows& rows, size_t base, size_t first, size_t last, float* to, float* copy,
                     Ahead& ahead) {
   const size_t width = attention_width(rows.head_size);
-  for (size_t v = first / V::kWidth * V::kWidth; v < last; v += V::kWidth) {
-    const size_t from = v < first ? first : v, until = v + V::kWidth < last ? v + V::kWidth : last;
-    if (!rows.half && until - from == V::kWidth) {
-      transpose<V>(static_cast<const float*>(rows.keys) + (base + v) * rows.head_size, rows.head_size, rows.head_size,
+  for (size_t v = first / kWidth * kWidth; v < last; v += kWidth) {
+    const size_t from = v < first ? first : v, until = v + kWidth < last ? v + kWidth : last;
+    if (!rows.half && until - from == kWidth) {
+      transpose(static_cast<const float*>(rows.keys) + (base + v) * rows.head_size, rows.head_size, rows.head_size,
                    to + v, ahead);
       continue;
     }
-    if (until - from < V::kWidth) std::memset(copy, 0, V::kWidth * width * sizeof(float));
-    copy_tokens<V>(rows.keys, rows.half, base + from, until - from, rows.head_size, copy + (from - v) * width, width);
-    transpose<V>(copy, width, rows.head_size, to + v, ahead);
+    if (until - from < kWidth) __builtin_memset(copy, 0, kWidth * width * sizeof(float));
+    copy_tokens(rows.keys, rows.half, base + from, until - from, rows.head_size, copy + (from - v) * width, width);
+    transpose(copy, width, rows.head_size, to + v, ahead);
   }
 }
 
@@ -159,19 +153,17 @@ inline Span seen(const AttentionRows& rows, size_t r) {
 }
 
 // Scales and caps the scores of one row (columns first .. last - 1, whole vectors), and excludes what it does not see.
-template <class V>
 void mask_scores(const AttentionRows& rows, size_t r, size_t base, size_t first, size_t last, float* scores) {
-  for (size_t c = first / V::kWidth * V::kWidth; c < last; c += V::kWidth) {
-    typename V::F x = V::mul(V::load(scores + c), V::set(rows.scale));
-    if (rows.softcap != 0) x = V::mul(V::set(rows.softcap), tanh<V>(V::div(x, V::set(rows.softcap))));
-    V::store(scores + c, x);
+  for (size_t c = first / kWidth * kWidth; c < last; c += kWidth) {
+    V x = mul(load(scores + c), set(rows.scale));
+    if (rows.softcap != 0) x = mul(set(rows.softcap), tanh(divide(x, set(rows.softcap))));
+    store(scores + c, x);
   }
-  constexpr float kNever = -std::numeric_limits<float>::infinity();
   const Span span = seen(rows, r);
-  const size_t end = (last + V::kWidth - 1) / V::kWidth * V::kWidth;
+  const size_t end = (last + kWidth - 1) / kWidth * kWidth;
   const size_t low = span.begin > base + first ? span.begin - base : first;
   const size_t high = span.end < base + last ? (span.end > base ? span.end - base : 0) : last;
-  for (size_t c = first / V::kWidth * V::kWidth; c < low && c < end; c++) scores[c] = kNever;
+  for (size_t c = first / kWidth * kWidth; c < low && c < end; c++) scores[c] = kNever;
   for (size_t c = high; c < end; c++) scores[c] = kNever;
   if (!rows.ancestors || base + high <= rows.past) return;
   const uint64_t* bits = rows.ancestors + (rows.first + r) / rows.group * rows.words;
@@ -183,100 +175,95 @@ void mask_scores(const AttentionRows& rows, size_t r, size_t base, size_t first,
 
 // Turns scores (masked) into weights exp(score - max) and adds their sum; returns what the row's earlier values are
 // multiplied with. The sum has sixteen lanes whatever the vector, so that its order is the same everywhere.
-template <class V>
-float weigh(size_t first, size_t last, float* scores, float* max, float* sum) {
-  constexpr size_t kLanes = kAttentionMaxVector / V::kWidth;
-  const size_t begin = first / V::kWidth * V::kWidth;
-  typename V::F most = V::load(scores + begin);
-  for (size_t c = begin + V::kWidth; c < last; c += V::kWidth) most = V::max(most, V::load(scores + c));
-  const float before = *max, here = V::reduce_max(most), now = here > before ? here : before;
-  if (now == -std::numeric_limits<float>::infinity()) {  // nothing seen so far
-    for (size_t c = begin; c < last; c += V::kWidth) V::store(scores + c, V::set(0));
+float weigh(size_t first, size_t last, float* scores, float* highest, float* weights) {
+  constexpr size_t kLanes = kAttentionMaxVector / kWidth;
+  const size_t begin = first / kWidth * kWidth;
+  V most = load(scores + begin);
+  for (size_t c = begin + kWidth; c < last; c += kWidth) most = max(most, load(scores + c));
+  const float before = *highest, here = largest(most), now = here > before ? here : before;
+  if (now == kNever) {  // nothing seen so far
+    for (size_t c = begin; c < last; c += kWidth) store(scores + c, set(0));
     return 1;
   }
-  typename V::F lanes[kLanes];
-  for (size_t i = 0; i < kLanes; i++) lanes[i] = V::set(0);
-  for (size_t c = begin; c < last; c += V::kWidth) {
-    const typename V::F weight = exp<V>(V::sub(V::load(scores + c), V::set(now)));
-    V::store(scores + c, weight);
-    lanes[c / V::kWidth % kLanes] = V::add(lanes[c / V::kWidth % kLanes], weight);
+  V lanes[kLanes];
+  for (size_t i = 0; i < kLanes; i++) lanes[i] = set(0);
+  for (size_t c = begin; c < last; c += kWidth) {
+    const V weight = exp_or_zero(sub(load(scores + c), set(now)));
+    store(scores + c, weight);
+    lanes[c / kWidth % kLanes] = add(lanes[c / kWidth % kLanes], weight);
   }
   for (size_t half = kLanes / 2; half; half /= 2)
-    for (size_t i = 0; i < half; i++) lanes[i] = V::add(lanes[i], lanes[i + half]);
-  const float alpha = now == before ? 1 : V::first(exp<V>(V::set(before - now)));
-  *max = now;
-  *sum = *sum * alpha + V::reduce_add(lanes[0]);
+    for (size_t i = 0; i < half; i++) lanes[i] = add(lanes[i], lanes[i + half]);
+  const float alpha = now == before ? 1 : lane0(exp_or_zero(set(before - now)));
+  *highest = now;
+  *weights = *weights * alpha + total(lanes[0]);
   return alpha;
 }
 
-template <class V>
 void attend(const AttentionRows& rows, size_t begin, size_t end, size_t ahead, const AttentionState& state,
             float* scratch) {
-  const size_t size = rows.head_size, width = attention_width(size), vectors = (size + V::kWidth - 1) / V::kWidth;
+  const size_t size = rows.head_size, width = attention_width(size), vectors = (size + kWidth - 1) / kWidth;
   float* keys = scratch;                                       // [size, block]
   float* copy = keys + kAttentionBlock * size;                 // [block + vector, width]
   float* scores = copy + (kAttentionBlock + kAttentionMaxVector) * width;  // [kRows, block]
   for (size_t r = 0; r < rows.rows; r++) {
-    state.max[r] = -std::numeric_limits<float>::infinity();
+    state.max[r] = kNever;
     state.sum[r] = 0;
   }
-  std::memset(state.values, 0, rows.rows * width * sizeof(float));
+  __builtin_memset(state.values, 0, rows.rows * width * sizeof(float));
   for (size_t base = begin / kAttentionBlock * kAttentionBlock; base < end; base += kAttentionBlock) {
     const size_t first = begin > base ? begin - base : 0;
-    const size_t last = std::min(kAttentionBlock, end - base);
+    const size_t last = lesser(kAttentionBlock, end - base);
     const size_t bytes = size * (rows.half ? 2 : 4), next = base + kAttentionBlock;
     Ahead line;
     line.add(static_cast<const char*>(rows.values) + (base + first) * bytes, (last - first) * bytes);
-    line.rate((size / 4 + 1) * kAttentionBlock / V::kWidth);
-    transpose_keys<V>(rows, base, first, last, keys, copy, line);
-    const size_t after = next < ahead ? std::min(kAttentionBlock, ahead - next) : 0;
+    line.rate((size / 4 + 1) * kAttentionBlock / kWidth);
+    transpose_keys(rows, base, first, last, keys, copy, line);
+    const size_t after = next < ahead ? lesser(kAttentionBlock, ahead - next) : 0;
     line.add(static_cast<const char*>(rows.keys) + next * bytes, after * bytes);
-    line.rate((rows.rows + V::kRows - 1) / V::kRows * (size + last - first));
+    line.rate((rows.rows + kRows - 1) / kRows * (size + last - first));
     const float* values = static_cast<const float*>(rows.values) + (base + first) * size;
     size_t stride = size;
-    if (rows.half || size % V::kWidth) {  // whole vectors can be read of a copy
-      copy_tokens<V>(rows.values, rows.half, base + first, last - first, size, copy, width);
+    if (rows.half || size % kWidth) {  // whole vectors can be read of a copy
+      copy_tokens(rows.values, rows.half, base + first, last - first, size, copy, width);
       values = copy;
       stride = width;
     }
-    const size_t column = first / V::kWidth * V::kWidth, columns = (last - column + V::kWidth - 1) / V::kWidth;
-    for (size_t r = 0; r < rows.rows; r += V::kRows) {
-      const size_t count = std::min(V::kRows, rows.rows - r);
+    const size_t column = first / kWidth * kWidth, columns = (last - column + kWidth - 1) / kWidth;
+    for (size_t r = 0; r < rows.rows; r += kRows) {
+      const size_t count = lesser(kRows, rows.rows - r);
       if (seen(rows, r + count - 1).end <= base + first) continue;
-      float alpha[V::kRows];
-      product<V>(count, rows.queries + r * size, size, keys + column, kAttentionBlock, size, scores + column,
+      float alpha[kRows];
+      product(count, rows.queries + r * size, size, keys + column, kAttentionBlock, size, scores + column,
                  kAttentionBlock, columns, nullptr, line);
       for (size_t i = 0; i < count; i++) {
-        mask_scores<V>(rows, r + i, base, first, last, scores + i * kAttentionBlock);
-        alpha[i] = weigh<V>(first, last, scores + i * kAttentionBlock, state.max + r + i, state.sum + r + i);
+        mask_scores(rows, r + i, base, first, last, scores + i * kAttentionBlock);
+        alpha[i] = weigh(first, last, scores + i * kAttentionBlock, state.max + r + i, state.sum + r + i);
       }
-      product<V>(count, scores + first, kAttentionBlock, values, stride, last - first, state.values + r * width, width,
+      product(count, scores + first, kAttentionBlock, values, stride, last - first, state.values + r * width, width,
                  vectors, alpha, line);
     }
   }
 }
 
 // What a state counts for under a new maximum.
-template <class V>
 float share(float max, float now) {
-  return max == now ? 1 : V::first(exp<V>(V::set(max - now)));
+  return max == now ? 1 : lane0(exp_or_zero(set(max - now)));
 }
 
-template <class V>
 void fold(const AttentionState& total, const AttentionState& part, size_t rows, size_t head_size) {
   const size_t width = attention_width(head_size);
   for (size_t r = 0; r < rows; r++) {
     const float now = total.max[r] > part.max[r] ? total.max[r] : part.max[r];
-    const float a = share<V>(total.max[r], now), b = share<V>(part.max[r], now);
+    const float a = share(total.max[r], now), b = share(part.max[r], now);
     total.max[r] = now;
     total.sum[r] = total.sum[r] * a + part.sum[r] * b;
     float *to = total.values + r * width, *from = part.values + r * width;
-    for (size_t d = 0; d < head_size; d += V::kWidth)
-      V::store(to + d, V::fma(V::load(from + d), V::set(b), V::mul(V::load(to + d), V::set(a))));
+    for (size_t d = 0; d < head_size; d += kWidth)
+      store(to + d, fma(load(from + d), set(b), mul(load(to + d), set(a))));
   }
 }
 
-template <class V>
 void finish(const AttentionRows& rows, const AttentionState& state, const AttentionResult& result) {
   const size_t size = rows.head_size, width = attention_width(size);
   for (size_t r = 0; r < rows.rows; r++) {
@@ -284,55 +271,49 @@ void finish(const AttentionRows& rows, const AttentionState& state, const Attent
     float sum = state.sum[r], factor = 1;
     if (result.sinks) {
       const float sink = result.sinks[head], now = sink > state.max[r] ? sink : state.max[r];
-      factor = share<V>(state.max[r], now);
-      sum = sum * factor + share<V>(sink, now);
+      factor = share(state.max[r], now);
+      sum = sum * factor + share(sink, now);
     }
     factor /= sum;
     float *to = result.output + token * result.token_stride + head * size, *from = state.values + r * width;
     size_t d = 0;
-    for (; d + V::kWidth <= size; d += V::kWidth) V::store(to + d, V::mul(V::load(from + d), V::set(factor)));
+    for (; d + kWidth <= size; d += kWidth) store(to + d, mul(load(from + d), set(factor)));
     for (; d < size; d++) to[d] = from[d] * factor;
   }
 }
 
-template <class V>
 void rotate(const float* from, const float* cos, const float* sin, size_t rotary_dim, bool interleaved,
             size_t head_size, float* to) {
   const size_t half = rotary_dim / 2;
   size_t i = 0;
   if (!interleaved)
-    for (; i + V::kWidth <= half; i += V::kWidth) {
-      const typename V::F x = V::load(from + i), y = V::load(from + half + i), c = V::load(cos + i),
-                          s = V::load(sin + i), negative = V::sub(V::set(0), s);
-      V::store(to + i, V::fma(y, negative, V::mul(x, c)));
-      V::store(to + half + i, V::fma(x, s, V::mul(y, c)));
+    for (; i + kWidth <= half; i += kWidth) {
+      const V x = load(from + i), y = load(from + half + i), c = load(cos + i),
+                          s = load(sin + i), negative = sub(set(0), s);
+      store(to + i, fma(y, negative, mul(x, c)));
+      store(to + half + i, fma(x, s, mul(y, c)));
     }
   for (; i < half; i++) {
     const size_t one = interleaved ? 2 * i : i, other = interleaved ? 2 * i + 1 : half + i;
     const float x = from[one], y = from[other];
-    to[one] = std::fma(y, -sin[i], x * cos[i]);
-    to[other] = std::fma(x, sin[i], y * cos[i]);
+    to[one] = __builtin_fmaf(y, -sin[i], x * cos[i]);
+    to[other] = __builtin_fmaf(x, sin[i], y * cos[i]);
   }
-  if (head_size > rotary_dim) std::memcpy(to + rotary_dim, from + rotary_dim, (head_size - rotary_dim) * sizeof(float));
+  if (head_size > rotary_dim) __builtin_memcpy(to + rotary_dim, from + rotary_dim, (head_size - rotary_dim) * sizeof(float));
 }
 
-template <class V>
 void narrow(const float* from, size_t count, uint16_t* to) {
   size_t i = 0;
-  for (; i + V::kWidth <= count; i += V::kWidth) V::narrow(V::load(from + i), to + i);
+  for (; i + kWidth <= count; i += kWidth) narrow4(load(from + i), to + i);
   if (i < count) {
-    float rest[V::kWidth] = {};
-    uint16_t narrowed[V::kWidth];
-    std::memcpy(rest, from + i, (count - i) * sizeof(float));
-    V::narrow(V::load(rest), narrowed);
-    std::memcpy(to + i, narrowed, (count - i) * sizeof(uint16_t));
+    float rest[kWidth] = {};
+    uint16_t narrowed[kWidth];
+    __builtin_memcpy(rest, from + i, (count - i) * sizeof(float));
+    narrow4(load(rest), narrowed);
+    __builtin_memcpy(to + i, narrowed, (count - i) * sizeof(uint16_t));
   }
 }
 
-template <class V>
-constexpr AttentionKernels attention_kernels() {
-  return {attend<V>, fold<V>, finish<V>, rotate<V>, narrow<V>};
-}
+constexpr AttentionKernels kAttentionKernels = {attend, fold, finish, rotate, narrow};
 
 }  // namespace
-}  // namespace specdec

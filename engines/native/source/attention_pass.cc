@@ -1,9 +1,10 @@
 // One pass of the attention operator: caches the new keys and values, then lets the threads take items.
 #include "attention_pass.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
-#include <thread>
 
 #include "attention_plan.h"
 #include "isa.h"
@@ -11,18 +12,13 @@
 
 namespace specdec {
 
-#if defined(__x86_64__)
-const AttentionKernels& attention_avx512();
-const AttentionKernels& attention_avx2();
-const AttentionKernels& attention_kernels_in_use() {
-  return chosen().isa == Isa::kAvx512 ? attention_avx512() : attention_avx2();
-}
-#elif defined(__aarch64__)
-const AttentionKernels& attention_neon();
-const AttentionKernels& attention_kernels_in_use() { return attention_neon(); }
-#endif
-
 namespace {
+
+#if defined(__x86_64__)
+const AttentionKernels& in_use() { return chosen().isa == Isa::kAvx512 ? attention_avx512 : attention_avx2; }
+#elif defined(__aarch64__)
+const AttentionKernels& in_use() { return attention_neon; }
+#endif
 
 constexpr size_t kSerialWork = 1 << 14;  // multiply-adds and floats below which waking threads costs more
 
@@ -143,7 +139,7 @@ struct Runner {
 }  // namespace
 
 OrtStatus* run_attention(OrtKernelContext* context, const AttentionPass& pass) {
-  const AttentionKernels& kernels = attention_kernels_in_use();
+  const AttentionKernels& kernels = in_use();
   const size_t units_count = count_units(pass), size = pass.head_size;
   size_t words = 0;
   if (pass.parents)
@@ -192,7 +188,7 @@ OrtStatus* run_attention(OrtKernelContext* context, const AttentionPass& pass) {
     }
   }));
   Runner runner{kernels, units, units_count};
-  static const size_t processors = std::max(1u, std::thread::hardware_concurrency());
+  const size_t processors = static_cast<size_t>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
   const size_t parts = items <= 8 * processors ? items : std::max(4 * processors, items / 8);
   TRY(each(context, parts, work, [&](size_t part) {
     const size_t last = items * (part + 1) / parts;

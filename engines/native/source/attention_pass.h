@@ -26,8 +26,6 @@ struct AttentionPass {
   float* output;                 // [tokens, heads * head_size]
 };
 
-const AttentionKernels& attention_kernels_in_use();
-
 // Caches the new keys and values, then attends. Fails only for want of memory.
 OrtStatus* run_attention(OrtKernelContext* context, const AttentionPass& pass);
 

@@ -1,27 +1,10 @@
 // Rows of packed weights by their numbers: the embedding that is stored in the head's panels.
-#include <cstring>
-
-#include "kernels.h"
+#include "half.h"
 #include "operators.h"
+#include "packed.h"
 
 namespace specdec {
 namespace {
-
-float widen(uint16_t h) {
-  uint32_t sign = (h & 0x8000u) << 16, exponent = h >> 10 & 31, mantissa = h & 1023, bits;
-  float value;
-  if (exponent == 31) {
-    bits = sign | 0x7f800000u | mantissa << 13;
-  } else if (exponent) {
-    bits = sign | (exponent + 112) << 23 | mantissa << 13;
-  } else {
-    value = static_cast<float>(mantissa) * 5.9604644775390625e-8f;  // 2^-24
-    memcpy(&bits, &value, 4);
-    bits |= sign;
-  }
-  memcpy(&value, &bits, 4);
-  return value;
-}
 
 // Checks ids, makes the output [..., k] and calls row(id, to) for each.
 template <class Row>
@@ -44,32 +27,66 @@ struct GatherFp16 {
   int64_t n = 0, k = 0;
   const uint16_t* b = nullptr;
 
-  OrtStatus* make(const OrtKernelInfo* info) {
-    TRY(attribute(info, "N", &n));
-    TRY(attribute(info, "K", &k));
-    TRY(check_sizes(n, k));
-    Tensor weights;
-    TRY(constant(info, 0, "B", &weights));
-    TRY(check_shape("B", weights, {(n + 31) / 32, k, 32}));
-    b = weights.as<uint16_t>();
-    return nullptr;
-  }
+  OrtStatus* make(const OrtKernelInfo* info) { return fp16_panels(info, 0, false, &n, &k, &b); }
 
   OrtStatus* compute(OrtKernelContext* context) {
     return gather(context, 1, n, k, [&](size_t id, float* to) {
       size_t count = static_cast<size_t>(k);
       const uint16_t* from = b + id / kFp16Columns * count * kFp16Columns + id % kFp16Columns;
-      for (size_t i = 0; i < count; i++) to[i] = widen(from[i * kFp16Columns]);
+      for (size_t i = 0; i < count; i++) to[i] = half_to_float(from[i * kFp16Columns]);
     });
   }
 };
 
+struct GatherBlocks {
+  PackedBlocks w;
+
+  OrtStatus* make(const OrtKernelInfo* info) { return w.make(info, 0, 3, false); }
+
+  OrtStatus* compute(OrtKernelContext* context) {
+    return gather(context, 2, w.n, w.k, [&](size_t id, float* to) { row(id / kBlockColumns, id % kBlockColumns, to); });
+  }
+
+  void row(size_t panel, size_t column, float* to) const {
+    bool four = w.bits == 4;
+    size_t blocks = w.blocks(), block = static_cast<size_t>(w.block), groups = block * static_cast<size_t>(w.bits) / 32;
+    for (size_t q = 0; q < blocks; q++) {
+      size_t at = (panel * blocks + q) * kBlockColumns + column;
+      float scale = w.scale_fp16 ? half_to_float(static_cast<const uint16_t*>(w.scale)[at]) : static_cast<const float*>(w.scale)[at];
+      int zero = four ? 8 : 128;
+      if (w.zero && four)
+        zero = w.zero[(panel * ((blocks + 1) / 2) + q / 2) * kBlockColumns + column] >> (q & 1 ? 4 : 0) & 15;
+      else if (w.zero)
+        zero = w.zero[at];
+      for (size_t g = 0; g < groups; g++) {
+        const uint8_t* from = w.b + (((panel * blocks + q) * groups + g) * kBlockColumns + column) * 4;
+        for (size_t i = 0; i < 4; i++)
+          if (four) {
+            *to++ = scale * static_cast<float>((from[i] & 15) - zero);
+            *to++ = scale * static_cast<float>((from[i] >> 4) - zero);
+          } else {
+            *to++ = scale * static_cast<float>(from[i] - zero);
+          }
+      }
+    }
+  }
+};
+
+constexpr Port kFloat{ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT}, kIds{ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64};
+const Port kResult[] = {kFloat};
+
 }  // namespace
 
 const OrtCustomOp* gather_fp16() {
-  static const Port inputs[] = {{ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16}, {ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64}};
-  static const Port outputs[] = {{ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT}};
-  static const Operator op = make_operator<GatherFp16>("GatherFp16", inputs, outputs);
+  static const Port inputs[] = {{ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16}, kIds};
+  static const Operator op = make_operator<GatherFp16>("GatherFp16", inputs, kResult);
+  return &op;
+}
+
+const OrtCustomOp* gather_blocks() {
+  static const Port inputs[] = {{ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8}, {ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED}, kIds,
+                                {ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8, true}};
+  static const Operator op = make_operator<GatherBlocks>("GatherBlocks", inputs, kResult);
   return &op;
 }
 

@@ -12,6 +12,9 @@ constexpr int kVersion = 1;  // of the operators, layouts and entries; library.p
 // Every operator; add one by its line here and in operators.h.
 const OrtCustomOp* (*const kOperators[])() = {
     gather_fp16,
+    gather_blocks,
+    matmul_fp16,
+    matmul_blocks,
     attention_float,
     attention_fp16,
 };
