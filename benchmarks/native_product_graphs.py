@@ -105,16 +105,24 @@ class Graph:
             return
         q, scales = self.quantized(n, k)
         bits = 8 if self.precision == "ort-int8" else 4
-        inputs = [x, self.constant(out + ".weight", q), self.constant(out + ".scale", scales.reshape(-1))]
+        inputs = [
+            x,
+            self.constant(out + ".weight", q),
+            self.constant(out + ".scale", scales.reshape(-1)),
+        ]
         sizes = {"N": n, "K": k, "bits": bits, "block_size": BLOCK, "accuracy_level": 4}
-        self.nodes.append(helper.make_node("MatMulNBits", inputs, [out], domain="com.microsoft", **sizes))
+        self.nodes.append(
+            helper.make_node("MatMulNBits", inputs, [out], domain="com.microsoft", **sizes)
+        )
 
     def standard(self, x: str, out: str, n: int, k: int, residual: str, gated: bool) -> None:
         """Add ONNX Runtime's product with what the native one has fused."""
         if not residual:
             gamma = self.constant(out + ".gamma", np.ones(k, np.float32))
             self.nodes.append(
-                helper.make_node("SimplifiedLayerNormalization", [x, gamma], [out + ".n"], epsilon=EPSILON)
+                helper.make_node(
+                    "SimplifiedLayerNormalization", [x, gamma], [out + ".n"], epsilon=EPSILON
+                )
             )
             x = out + ".n"
         if gated:
@@ -138,7 +146,10 @@ def write_graph(folder: Path, precision: str, shape: Shape) -> Path:
     for layer in range(shape.layers):
         name = f"layer{layer}"
         product(x, name + ".qkv", shape.packed_qkv, h, "", False)
-        ends = [graph.constant(name + end, np.array([at])) for end, at in ((".0", 0), (".h", h), (".x", -1))]
+        ends = [
+            graph.constant(name + end, np.array([at]))
+            for end, at in ((".0", 0), (".h", h), (".x", -1))
+        ]
         graph.nodes.append(helper.make_node("Slice", [name + ".qkv", *ends], [name + ".q"]))
         product(name + ".q", name + ".o", h, h, x, False)
         product(name + ".o", name + ".gu", shape.inner, h, "", True)
@@ -150,13 +161,20 @@ def write_graph(folder: Path, precision: str, shape: Shape) -> Path:
         helper.make_tensor_value_info("hidden", TensorProto.FLOAT, [1, "rows", h]),
         helper.make_tensor_value_info("logit_rows", TensorProto.INT64, ["picked_rows"]),
     ]
-    output = helper.make_tensor_value_info("logits", TensorProto.FLOAT, [1, "picked_rows", shape.vocabulary])
-    opsets = [helper.make_opsetid(domain, version) for domain, version in (("", 17), ("specdec", 1), ("com.microsoft", 1))]
+    output = helper.make_tensor_value_info(
+        "logits", TensorProto.FLOAT, [1, "picked_rows", shape.vocabulary]
+    )
+    opsets = [
+        helper.make_opsetid(domain, version)
+        for domain, version in (("", 17), ("specdec", 1), ("com.microsoft", 1))
+    ]
     model = helper.make_model(
         helper.make_graph(graph.nodes, precision, inputs, [output], graph.inits),
         opset_imports=opsets,
         ir_version=10,
     )
     path = folder / f"{precision}.onnx"
-    onnx.save(model, path, save_as_external_data=True, location=f"{precision}.data", size_threshold=4096)
+    onnx.save(
+        model, path, save_as_external_data=True, location=f"{precision}.data", size_threshold=4096
+    )
     return path

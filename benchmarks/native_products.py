@@ -30,7 +30,9 @@ PEER = {"fp16": "ort-fp32", "int8": "ort-int8", "int4": "ort-int4"}
 
 def machine() -> str:
     """Return the processor's name and how many cores this process may use."""
-    names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line]
+    names = [
+        line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line
+    ]
     name = names[0].partition(":")[2].strip() if names else "unknown processor"
     return f"{name}, {len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}"
 
