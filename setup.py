@@ -1,4 +1,4 @@
-"""Compile the native CPU operators for an install where that can be done; pyproject.toml says the rest.
+"""Compile the native CPU operators where that can be done; pyproject.toml says the rest.
 
 Without a compiler the install goes on in one line: packages then run with ONNX Runtime's own
 operators. SPECDEC_NATIVE_BUILD=off leaves the library out, SPECDEC_NATIVE_BUILD=require fails
@@ -16,8 +16,11 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
-_spec = importlib.util.spec_from_file_location("native_library", ROOT / "scripts" / "native_library.py")
-assert _spec is not None and _spec.loader is not None
+_spec = importlib.util.spec_from_file_location(
+    "native_library", ROOT / "scripts" / "native_library.py"
+)
+assert _spec is not None
+assert _spec.loader is not None
 native_library = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(native_library)
 
@@ -44,7 +47,10 @@ class BuildLibrary(build_ext):
 
     def copy_extensions_to_source(self) -> None:
         """Copy the library beside the sources (an editable install), if there is one."""
-        if any(Path(self.build_lib, name).exists() for name in map(self.get_ext_filename, self._names())):
+        if any(
+            Path(self.build_lib, name).exists()
+            for name in map(self.get_ext_filename, self._names())
+        ):
             super().copy_extensions_to_source()
 
     def _names(self) -> list[str]:

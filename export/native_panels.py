@@ -40,9 +40,7 @@ def pack_fp16(weights: NDArray[np.float16]) -> NDArray[np.float16]:
     return np.ascontiguousarray(panels)
 
 
-def pack_fp16_gated(
-    gate: NDArray[np.float16], up: NDArray[np.float16]
-) -> NDArray[np.float16]:
+def pack_fp16_gated(gate: NDArray[np.float16], up: NDArray[np.float16]) -> NDArray[np.float16]:
     """Return two products' weights [N, K] as panels [2 ceil(N / 32), K, 32]: gate, up, gate, ...
 
     Raises `ValueError` where their shapes or types differ.
@@ -56,7 +54,7 @@ def unpack_fp16(panels: NDArray[np.float16], rows: int) -> NDArray[np.float16]:
 
 
 def pack_blocks(weights: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return `MatMulNBits` weights [N, K / block, bytes] as panels [., K / block, bytes / 4, 16, 4]."""
+    """Return `MatMulNBits` weights [N, blocks, bytes] as panels [., blocks, bytes / 4, 16, 4]."""
     _, blocks, width = weights.shape
     padded = _pad_rows(weights, BLOCK_COLUMNS)
     panels = padded.reshape(-1, BLOCK_COLUMNS, blocks, width // 4, 4).transpose(0, 2, 3, 1, 4)
@@ -70,7 +68,7 @@ def unpack_blocks(panels: NDArray[np.uint8], rows: int) -> NDArray[np.uint8]:
 
 
 def pack_columns(values: NDArray[Any], rows: int) -> NDArray[Any]:
-    """Return what `MatMulNBits` keeps a row, [N * count] or [N, count], as [ceil(N / 16), count, 16].
+    """Return values a row, [N * count] or [N, count], as [ceil(N / 16), count, 16].
 
     For scales count is K / block; for zero points ceil(K / block * bits / 8), bytes as they are.
     """

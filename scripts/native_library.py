@@ -22,13 +22,17 @@ from tempfile import TemporaryDirectory
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "engines" / "native" / "source"
 NAME = "libspecdec_native.so"
-FLAGS = (
-    "-O3 -std=c++17 -fPIC -fvisibility=hidden -fno-math-errno -ffp-contract=off -Wall -Wextra"
-    " -Wno-uninitialized -Wno-maybe-uninitialized"  # false alarms inside GCC's immintrin.h
-).split()
-LINK = ["-shared", "-Wl,-z,now", "-Wl,-z,defs", "-Wl,--as-needed", "-static-libstdc++", "-static-libgcc"]
+FLAGS = [
+    *("-O3", "-std=c++17", "-fPIC", "-fvisibility=hidden", "-fno-math-errno", "-fno-exceptions"),
+    *("-fno-rtti", "-Wall", "-Wextra"),
+    *("-Wno-uninitialized", "-Wno-maybe-uninitialized"),  # false alarms in GCC's immintrin.h
+]
+# No C++ runtime (source/runtime.cc has what is used of it), so an old glibc will do.
+LINK = ["-shared", "-Wl,-z,now", "-Wl,-z,defs", "-Wl,--as-needed", "-nodefaultlibs"]
+LIBRARIES = ["-lm", "-lc", "-lpthread", "-lgcc"]
 AVX2 = ["-mavx2", "-mf16c", "-mfma"]
-AVX512 = [*AVX2, *"-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni".split()]
+AVX512 = [*AVX2, "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni"]
+MACHINES = ("x86_64", "aarch64")
 # Of files whose name ends in _SUFFIX.cc, by machine; a machine compiles only its own.
 SUFFIXES = {
     "x86_64": {
@@ -36,6 +40,7 @@ SUFFIXES = {
         "avx2vnni": [*AVX2, "-mavxvnni"],
         "avx2": AVX2,
     },
+    "reference": {"portable": []},  # what the tests compare with, in no library
     "aarch64": {"neon": ["-march=armv8.2-a+dotprod+fp16"]},
 }
 
@@ -62,7 +67,11 @@ def run(command: list[str]) -> str:
     except OSError as error:
         raise CannotBuildError(f"{command[0]} does not start: {error.strerror}") from error
     if done.returncode != 0:
-        lines = [line for line in done.stderr.splitlines() if "error" in line.lower()]
+        lines = [
+            line
+            for line in done.stderr.splitlines()
+            if "error" in line.lower() or "undefined" in line
+        ]
         raise CannotBuildError(f"{command[0]} failed: {(lines or ['no message'])[0].strip()[:300]}")
     return done.stdout
 
@@ -73,8 +82,8 @@ def machine(command: list[str]) -> str:
     if "linux" not in triple:
         raise CannotBuildError(f"the native operators need Linux, the compiler is for {triple}")
     name = triple.partition("-")[0]
-    if name not in SUFFIXES:
-        raise CannotBuildError(f"there are native operators for {', '.join(SUFFIXES)}, not {name}")
+    if name not in MACHINES:
+        raise CannotBuildError(f"there are native operators for {', '.join(MACHINES)}, not {name}")
     return name
 
 
@@ -102,12 +111,25 @@ def build(out: Path, extra: list[str] | None = None) -> Path:
         objects = [Path(scratch) / f"{path.stem}.o" for path in files]
         list(
             pool.map(
-                lambda job: run([*command, *flags, *job[0][1], "-c", str(job[0][0]), "-o", str(job[1])]),
+                lambda job: run(
+                    [*command, *flags, *job[0][1], "-c", str(job[0][0]), "-o", str(job[1])]
+                ),
                 zip(files.items(), objects, strict=True),
             )
         )
         linked = Path(scratch) / NAME
-        run([*command, *(extra or []), *map(str, objects), *LINK, "-o", str(linked)])
+        run(
+            [
+                *command,
+                *(extra or []),
+                *map(str, objects),
+                *LINK,
+                f"-Wl,--version-script={SOURCE}/exports.map",
+                "-o",
+                str(linked),
+                *LIBRARIES,
+            ]
+        )
         # Put in place at once: a process may have the old one mapped.
         partial = out / f"{NAME}.partial"
         shutil.copyfile(linked, partial)

@@ -44,11 +44,11 @@ struct Around {
   OrtStatus* make(const OrtKernelInfo* info, size_t index, int64_t n, int64_t k) {
     Tensor tensor;
     TRY(optional_constant(info, index, "bias", &tensor));
-    if (tensor.data) TRY(check_shape("bias", tensor, {gated() ? 2 * n : n}));
+    if (tensor.present()) TRY(check_shape("bias", tensor, {gated() ? 2 * n : n}));
     bias = tensor.as<float>();
     residual_index = index + 1;
     TRY(optional_constant(info, index + 2, "gamma", &tensor));
-    if (tensor.data) TRY(check_shape("gamma", tensor, {k}));
+    if (tensor.present()) TRY(check_shape("gamma", tensor, {k}));
     gamma = tensor.as<float>();
     if (!gamma) return nullptr;
     TRY(attribute(info, "epsilon", &epsilon, -1.0f));
@@ -65,7 +65,7 @@ struct Around {
     *rows = x.count / static_cast<size_t>(k);
     *a = x.as<float>();
     x.dims[x.rank - 1] = n;
-    if (residual.rank && (residual.rank != x.rank || memcmp(residual.dims, x.dims, x.rank * sizeof x.dims[0])))
+    if (residual.present() && (residual.rank != x.rank || memcmp(residual.dims, x.dims, x.rank * sizeof x.dims[0])))
       return fail("the residual's shape is not that of the output, [..., N = %lld]", static_cast<long long>(n));
     void* c = nullptr;
     TRY(output(context, 0, x.dims, x.rank, &c));

@@ -76,7 +76,7 @@ OrtStatus* optional_constant(const OrtKernelInfo* info, size_t index, const char
 
 OrtStatus* constant(const OrtKernelInfo* info, size_t index, const char* name, Tensor* out) {
   TRY(optional_constant(info, index, name, out));
-  return out->type == ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED ? fail("%s is missing", name) : nullptr;
+  return out->present() ? nullptr : fail("%s is missing", name);
 }
 
 OrtStatus* output(OrtKernelContext* context, size_t index, const int64_t* dims, size_t rank, void** data) {

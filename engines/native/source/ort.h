@@ -23,7 +23,7 @@ __attribute__((format(printf, 1, 2))) OrtStatus* fail(const char* format, ...);
 
 constexpr size_t kMaxRank = 8;
 
-// A tensor: of an input, a constant input or an output. data is null where an optional one is absent.
+// A tensor: of an input or a constant input. data is null where an optional one is absent (or empty).
 struct Tensor {
   const void* data = nullptr;
   int64_t dims[kMaxRank + 1] = {};
@@ -33,6 +33,7 @@ struct Tensor {
 
   template <class T>
   const T* as() const { return static_cast<const T*>(data); }
+  bool present() const { return type != ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED; }
   int64_t last() const { return rank ? dims[rank - 1] : 1; }
   bool is(std::initializer_list<int64_t> shape) const;
 };

@@ -37,7 +37,7 @@ OrtStatus* PackedBlocks::make(const OrtKernelInfo* info, size_t b_index, size_t 
   scale = tensor.data;
   scale_fp16 = tensor.type == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16;
   TRY(optional_constant(info, zero_index, "zero_points", &tensor));
-  if (tensor.data) TRY(check_shape("zero_points", tensor, {panels, (count * bits + 7) / 8, columns}));
+  if (tensor.present()) TRY(check_shape("zero_points", tensor, {panels, (count * bits + 7) / 8, columns}));
   zero = tensor.as<uint8_t>();
   return nullptr;
 }

@@ -2,7 +2,7 @@
 #include "isa.h"
 #include "operators.h"
 
-#include <mutex>
+#include <pthread.h>
 
 namespace {
 using namespace specdec;
@@ -49,10 +49,10 @@ EXPORT OrtStatus* ORT_API_CALL RegisterCustomOps(OrtSessionOptions* options, con
   api = found;  // the same value every time
   if (!chosen().kernels) return fail("%s", chosen().reason);
   static OrtCustomOpDomain* domain = nullptr;
-  static std::mutex lock;
-  {
-    std::lock_guard<std::mutex> hold(lock);
-    if (!domain) TRY(make_domain(&domain));
-  }
+  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  pthread_mutex_lock(&lock);
+  OrtStatus* status = domain ? nullptr : make_domain(&domain);
+  pthread_mutex_unlock(&lock);
+  if (status) return status;
   return api->AddCustomOpDomain(options, domain);
 }
