@@ -94,7 +94,7 @@ def chain(shape: Shape, kind: str, *, read: bool = False) -> onnx.ModelProto:
 def passes(
     shape: Shape, kind: str, library: str, threads: int, read: tuple[int, int] | None = None
 ) -> Callable[[int, int], float]:
-    """Returns a function (rows, cached tokens) -> seconds of one pass; caches are bound in place."""
+    """Returns a function (rows, cached tokens) -> seconds of a pass; caches are bound in place."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.register_custom_ops_library(library)
