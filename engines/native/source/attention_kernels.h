@@ -179,7 +179,7 @@ float weigh(size_t first, size_t last, float* scores, float* highest, float* wei
   const size_t begin = first / kWidth * kWidth;
   V most = load(scores + begin);
   for (size_t c = begin + kWidth; c < last; c += kWidth) most = max(most, load(scores + c));
-  const float before = *highest, here = largest(most), now = here > before ? here : before;
+  const float before = *highest, here = largest(most), now = here <= before ? before : here;  // NaN is kept
   if (now == kNever) {  // nothing seen so far
     for (size_t c = begin; c < last; c += kWidth) store(scores + c, set(0));
     return 1;

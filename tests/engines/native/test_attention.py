@@ -142,6 +142,22 @@ def test_rows_have_the_same_bits_one_by_one(library: Library) -> None:
     assert (steps.keys[whole.slot, :, :255] == keys[whole.slot, :, :255]).all()
 
 
+@pytest.mark.parametrize("sinks", [False, True])
+@pytest.mark.parametrize("softcap", [0.0, 5.0])
+def test_what_is_not_a_number_is_not_hidden(library: Library, sinks: bool, softcap: float) -> None:
+    case = Case(Settings(4, 2, 16, softcap=softcap), [(300, 2), (40, 1)], sinks=sinks)
+    want, _, _ = case.play(library)
+    case.sequences[0].query[1, 16:32] = np.nan  # the second head of the second row
+    got, _, _ = case.play(library)
+    assert np.isnan(got[1, 16:32]).all()
+    got[1, 16:32] = want[1, 16:32]
+    assert (got == want).all()
+    case.keys[case.slots[1], 1, 7, 3] = np.nan  # a key that two heads of the third row see
+    got, _, _ = case.play(library)
+    assert np.isnan(got[2, 32:]).all()
+    assert (got[2, :32] == want[2, :32]).all()
+
+
 def test_instruction_sets_agree_bit_by_bit(libraries: dict[str, Library]) -> None:
     settings = Settings(8, 2, 80, softcap=20.0, window=300, rotary_dim=40)
     case = Case(settings, [*RAGGED, (500, 40)], sinks=True, half=True)
