@@ -8,7 +8,7 @@ PROMPT ?= Give me three tips for writing clear documentation.
 # The import names come from setuptools' package-dir mapping, which mypy does not read:
 # a folder of links shows it the same tree.
 TYPING := build/typing
-PARTS  := engines runtime cli
+PARTS  := engines runtime export cli
 
 .DELETE_ON_ERROR:
 .PHONY: help demo test lint clean
@@ -26,7 +26,8 @@ lint: $(VENV)/.installed-dev ## ruff and mypy
 	$(BIN)/ruff check .
 	mkdir -p $(TYPING)/specdec
 	for part in $(PARTS); do ln -sfn $(CURDIR)/$$part $(TYPING)/specdec/$$part; done
-	MYPYPATH=$(TYPING) $(BIN)/mypy $(PARTS:%=-p specdec.%)
+	PYTHONPATH=$(TYPING) $(BIN)/lint-imports --no-cache
+	MYPYPATH=$(TYPING) $(BIN)/mypy -p specdec.engines -p specdec.runtime -p specdec.cli
 
 clean: ## remove the environment, the demo package and every build output
 	rm -rf $(VENV) packages build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

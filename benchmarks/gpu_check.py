@@ -26,11 +26,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from gpu_builder import building
-from gpu_plan import BUILT, PARITY, SECTIONS, command
-from gpu_process import run_sections
-from gpu_sections import Setup
-from gpu_table import table
+from gpu.builder import building
+from gpu.plan import BUILT, PARITY, SECTIONS, command
+from gpu.process import run_sections
+from gpu.sections import Setup
+from gpu.table import table
 
 from specdec.engines import Device, SpecdecError, require_provider
 from specdec.engines.cuda_driver import CudaDevice
@@ -166,9 +166,9 @@ def _code() -> int:
     """A checksum of the code that makes packages."""
     import specdec.export
 
-    paths = [path for folder in specdec.export.__path__ for path in Path(folder).glob("*.py")]
+    paths = [path for folder in specdec.export.__path__ for path in Path(folder).rglob("*.py")]
     found = 0
-    for path in sorted([*paths, *Path(__file__).parent.glob("gpu_*.py")]):
+    for path in sorted([*paths, *Path(__file__).parent.glob("gpu/*.py")]):
         found = zlib.crc32(path.read_bytes(), found)
     return found
 

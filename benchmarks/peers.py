@@ -25,11 +25,11 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from demo_weights import default_cache, write_weights
-from peer_configurations import CONFIGURATIONS, Configuration
-from peer_process import PeerError, Worker
-from peer_setup import PEERS, install, prepare
-from peer_table import Record, agreement, best, paired_ratio, speed
+from demo.weights import default_cache, write_weights
+from systems.configurations import CONFIGURATIONS, Configuration
+from systems.process import PeerError, Worker
+from systems.setup import PEERS, install, prepare
+from systems.table import Record, agreement, best, paired_ratio, speed
 
 from specdec.runtime.report.machine import describe_machine, usable_cores
 from specdec.runtime.report.prompt_set import load_prompts

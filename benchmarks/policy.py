@@ -27,14 +27,14 @@ from pathlib import Path
 from statistics import geometric_mean
 
 import numpy as np
-from policy_replay import BOTH, Clock, play
-from policy_trace import Case, Trace, record
+from policies.replay import BOTH, Clock, play
+from policies.trace import Case, Trace, record
 
 from specdec.runtime import SpeculativeDecoder
-from specdec.runtime.acceptance import AcceptanceTable
-from specdec.runtime.costs import DEFAULT_COSTS, CostTable
-from specdec.runtime.draft_length import AdaptiveLength, DraftLength, FixedLength
-from specdec.runtime.drafters import LOOKUP, MODEL
+from specdec.runtime.drafting.acceptance import AcceptanceTable
+from specdec.runtime.drafting.costs import DEFAULT_COSTS, CostTable
+from specdec.runtime.drafting.draft_length import AdaptiveLength, DraftLength, FixedLength
+from specdec.runtime.drafting.drafter import LOOKUP, MODEL
 
 FIXED = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 DRAFTERS = {"both": BOTH, "model": (MODEL,), "lookup": (LOOKUP,)}

@@ -15,9 +15,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from deep_model import write_deep_model
-from demo_weights import default_cache, write_folder
-from scale_point import HEADER, Point, measure_point
+from demo.deep_model import write_deep_model
+from demo.scale_point import HEADER, Point, measure_point
+from demo.weights import default_cache, write_folder
 
 from specdec.runtime import SpeculativeDecoder
 from specdec.runtime.report.machine import describe_machine

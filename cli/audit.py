@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specdec.cli.common import EXIT_DONE, EXIT_FAILED, error_console, invoke
-from specdec.cli.loading import load_options, ort_options, package_argument
-from specdec.cli.prompts import read_prompts
-from specdec.cli.sampling_options import given_law, law_options
+from specdec.cli.options.loading import load_options, ort_options, package_argument
+from specdec.cli.options.prompts import read_prompts
+from specdec.cli.options.sampling import given_law, law_options
 
 if TYPE_CHECKING:
     from specdec.runtime.audit import AuditPlan, AuditReport
@@ -72,7 +72,7 @@ def command(
     target's exact probabilities. Sampling options replace the two built-in settings; --seed
     moves all samples. Exit code 1 when a check fails. Default values in brackets.
     """
-    from specdec.engines.package import load_package
+    from specdec.engines.load import load_package
     from specdec.runtime.audit import AuditPlan
 
     texts = read_prompts((), prompt_files, False) if prompt_files else None
@@ -100,7 +100,7 @@ def command(
     else:
         from rich.console import Console
 
-        from specdec.cli.audit_view import print_audit
+        from specdec.cli.views.audit import print_audit
 
         print_audit(Console(highlight=False), report)
     return EXIT_DONE if report.passed else EXIT_FAILED
@@ -125,12 +125,12 @@ def _settings(given: dict[str, Any], has_draft_model: bool) -> Any:
 
 def _run(loaded: Any, texts: Sequence[str] | None, plan: AuditPlan, drafter: Any) -> AuditReport:
     from specdec.runtime.audit import audit
-    from specdec.runtime.load import decoder_for
+    from specdec.runtime.decoder import SpeculativeDecoder
     from specdec.runtime.report.prompt_set import load_prompts, one_per_category, prompt_ids
 
     if texts is None:
         texts = [prompt.text for prompt in one_per_category(load_prompts())]
-    decoder = decoder_for(loaded, drafter=drafter, owns=False)
+    decoder = SpeculativeDecoder.from_package(loaded, drafter=drafter, owns=False)
     most = max(loaded.target.info.max_length // 2, 1)  # the end of a prompt that is longer
     console = error_console()
     with console.status("audit") as status:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from specdec.cli import lists
 from specdec.cli.common import EXIT_DONE, error_console, invoke
-from specdec.cli.loading import gpu_options, ort_options
-from specdec.cli.prompts import read_prompts
+from specdec.cli.options import lists
+from specdec.cli.options.loading import gpu_options, ort_options
+from specdec.cli.options.prompts import read_prompts
 
 if TYPE_CHECKING:
     from specdec.runtime.report.bench_contents import BenchReport
@@ -208,8 +208,8 @@ def _sources(packages: Sequence[Path], options: dict[str, Any]) -> Iterator[Sequ
     if packages:
         yield packages
         return
-    from specdec.cli.progress import for_console
     from specdec.cli.quiet import quiet_libraries
+    from specdec.cli.views.progress import for_console
     from specdec.engines.devices import Device, require_provider
 
     size = options["simulate_target"]
@@ -236,7 +236,7 @@ def _sources(packages: Sequence[Path], options: dict[str, Any]) -> Iterator[Sequ
 @contextmanager
 def _progress(loads: int, settings: Any) -> Iterator[Callable[[Any], None]]:
     """A bar over all runs on stderr."""
-    from specdec.cli.progress import for_console
+    from specdec.cli.views.progress import for_console
 
     ways = 1 + len([k for k in settings.draft_tokens if k != 0]) * max(1, len(settings.acceptances))
     total = loads * len(settings.contexts) * len(settings.prompts) * settings.repeats * ways
@@ -266,7 +266,7 @@ def _compare(first: Path, second: Path) -> int:
 def _print(tables: Sequence[Table]) -> None:
     from rich.console import Console
 
-    from specdec.cli.report_view import print_table
+    from specdec.cli.views.report import print_table
 
     console = Console(highlight=False)
     for table in tables:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from specdec.cli.answers import AnswerPrinter
 from specdec.cli.common import EXIT_DONE, EXIT_FAILED, fail
-from specdec.cli.prompts import to_request
+from specdec.cli.options.prompts import to_request
+from specdec.cli.views.answers import AnswerPrinter
 
 if TYPE_CHECKING:
     from specdec.runtime import SamplingParams, SpeculativeDecoder

@@ -133,7 +133,7 @@ def main() -> None:
 @click.option("--verbose", is_flag=True, help="Let the libraries underneath write to stderr.")
 def command(as_json: bool, verbose: bool, threads: int | None, **options: Any) -> int:
     """Export a target and a draft as one package, check it, and measure it here."""
-    from specdec.cli.progress import for_console
+    from specdec.cli.views.progress import for_console
 
     options["num_threads"] = threads
     with quiet_libraries(verbose):
@@ -146,7 +146,7 @@ def command(as_json: bool, verbose: bool, threads: int | None, **options: Any) -
         if report.measured is not None:
             from rich.console import Console
 
-            from specdec.cli.report_view import print_report
+            from specdec.cli.views.report import print_report
 
             print_report(Console(highlight=False), report.measured)
     return EXIT_DONE

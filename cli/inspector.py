@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specdec.cli.common import EXIT_DONE, error_console, invoke
-from specdec.cli.loading import gpu_options, ort_options
+from specdec.cli.options.loading import gpu_options, ort_options
 
 if TYPE_CHECKING:
-    from specdec.engines.package import Package
+    from specdec.engines.load import Package
     from specdec.runtime.report import Report
 
 __all__ = ["command", "main"]
@@ -53,7 +53,7 @@ def command(
     """Show the package DIR and its report."""
     if save and level is None:
         raise click.UsageError("--save stores a new measurement; add --measure short or full")
-    from specdec.engines.package import read_package
+    from specdec.engines.load import read_package
     from specdec.runtime.report.inspection import inspect_package
     from specdec.runtime.report.records import to_data
 
@@ -71,7 +71,7 @@ def command(
         return EXIT_DONE
     from rich.console import Console
 
-    from specdec.cli.report_view import print_inspection
+    from specdec.cli.views.report import print_inspection
 
     print_inspection(Console(highlight=False), inspection)
     if html is not None:
@@ -80,8 +80,8 @@ def command(
 
 
 def _measure(package: Package, level: Any, options: dict[str, Any]) -> Report:
-    from specdec.cli.progress import for_console
-    from specdec.engines.package import load_package
+    from specdec.cli.views.progress import for_console
+    from specdec.engines.load import load_package
     from specdec.runtime.report import measure_package
     from specdec.runtime.report.inspection import stored_report
     from specdec.runtime.report.memory import resident_memory
@@ -111,7 +111,7 @@ def _measure(package: Package, level: Any, options: dict[str, Any]) -> Report:
 def _save(package: Package, report: Report) -> None:
     from dataclasses import replace
 
-    from specdec.engines.manifest import write_manifest
+    from specdec.engines.package.manifest import write_manifest
     from specdec.runtime.report.records import to_data
     from specdec.runtime.report.seed_costs import seed_costs
 

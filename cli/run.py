@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specdec.cli.common import EXIT_DONE, EXIT_INTERRUPTED, invoke
-from specdec.cli.loading import load_options, ort_options, package_argument
-from specdec.cli.prompts import read_prompts, read_tools, to_request
-from specdec.cli.sampling_options import sampling_options, sampling_params
+from specdec.cli.options.loading import load_options, ort_options, package_argument
+from specdec.cli.options.prompts import read_prompts, read_tools, to_request
+from specdec.cli.options.sampling import sampling_options, sampling_params
 
 if TYPE_CHECKING:
     from specdec.runtime import SpeculativeDecoder
@@ -77,7 +77,7 @@ def command(
     tools = None if tools_file is None else read_tools(tools_file)
     params = sampling_params(options)
 
-    from specdec.cli.answers import AnswerPrinter
+    from specdec.cli.views.answers import AnswerPrinter
 
     printer = AnswerPrinter(as_json, show_stats)
     with _load(package, options) as decoder:

@@ -13,7 +13,9 @@ from specdec.engines.errors import (
     PackageVersionError,
     SpecdecError,
 )
-from specdec.engines.manifest import (
+from specdec.engines.load import LoadedPackage, Package, load_package, read_package
+from specdec.engines.onnxruntime.options import OrtOptions
+from specdec.engines.package.manifest import (
     MANIFEST_NAME,
     SCHEMA_VERSION,
     EngineEntry,
@@ -24,8 +26,6 @@ from specdec.engines.manifest import (
     inventory,
     write_manifest,
 )
-from specdec.engines.ort_options import OrtOptions
-from specdec.engines.package import LoadedPackage, Package, load_package, read_package
 from specdec.engines.reduction import ReducedRow, ReducingEngine, Reduction
 
 __all__ = [

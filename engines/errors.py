@@ -18,6 +18,7 @@ __all__ = [
     "PackageIntegrityError",
     "PackageVersionError",
     "SpecdecError",
+    "one_line",
 ]
 
 
@@ -73,3 +74,9 @@ class DeviceError(EngineError):
     """A device was asked for that is not available or not understood."""
 
     code = 23
+
+
+def one_line(error: BaseException, limit: int = 300) -> str:
+    """The message of a backend's exception, white space collapsed, at most `limit` long."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."

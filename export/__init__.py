@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from specdec.export.options import ExportOptions
     from specdec.export.pipeline import export_package
     from specdec.export.report import ExportReport
-    from specdec.export.simulated import SimulatedPair, write_simulated_package
+    from specdec.export.simulate.package import SimulatedPair, write_simulated_package
 
 __all__ = [
     "ExportError",
@@ -27,9 +27,9 @@ __all__ = [
 _LAZY = {
     "ExportOptions": "options",
     "ExportReport": "report",
-    "SimulatedPair": "simulated",
+    "SimulatedPair": "simulate.package",
     "export_package": "pipeline",
-    "write_simulated_package": "simulated",
+    "write_simulated_package": "simulate.package",
 }
 
 

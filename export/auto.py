@@ -17,18 +17,18 @@ from pathlib import Path
 from specdec.engines.devices import Device
 from specdec.engines.engine import Engine
 from specdec.engines.errors import SpecdecError
-from specdec.engines.manifest import EngineEntry
-from specdec.engines.ort_load import load_ort_engine
+from specdec.engines.onnxruntime.load import load_ort_engine
+from specdec.engines.package.manifest import EngineEntry
+from specdec.export.engine_graphs import write_engine
 from specdec.export.errors import ExportCheckError
-from specdec.export.graphs import write_engine
 from specdec.export.memory import release_memory
 from specdec.export.progress import Progress
-from specdec.export.recipes import CUDA_RECIPES, RECIPES, Recipe
+from specdec.export.weights.recipes import CUDA_RECIPES, RECIPES, Recipe
 from specdec.runtime import SpeculativeDecoder
-from specdec.runtime.chat import ChatTemplate
 from specdec.runtime.report.contents import Candidate
 from specdec.runtime.report.recipes import measure_candidate
-from specdec.runtime.text import TextCodec
+from specdec.runtime.text.chat import ChatTemplate
+from specdec.runtime.text.codec import TextCodec
 
 __all__ = ["Surroundings", "choose_draft"]
 

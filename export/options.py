@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from specdec.export.errors import ExportOptionError
-from specdec.export.recipes import Recipe, find_recipe
+from specdec.export.weights.recipes import Recipe, find_recipe
 
 __all__ = ["ExportOptions"]
 
@@ -37,7 +37,7 @@ class ExportOptions:
     target_precision: str = "fp16"
     """"fp16" (computed in float32 on a CPU) or, for a CPU, "fp32"."""
     draft_precision: str = "int8"
-    """A recipe name of `specdec.export.recipes`, or "int8" or "int4", or "auto": the recipe
+    """A recipe name of `specdec.export.weights.recipes`, or "int8" or "int4", or "auto": the recipe
     that measures fastest here."""
     backend: str = "onnxruntime"
     """"onnxruntime", "onnxruntime-tensorrt" (built when it is loaded), "tensorrt" (built for the

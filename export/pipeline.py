@@ -10,27 +10,27 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from specdec.engines.manifest import EngineEntry, Manifest, inventory, write_manifest
-from specdec.engines.package import Package, read_package
-from specdec.export.activation_scales import ActivationScale
+from specdec.engines.load import Package, read_package
+from specdec.engines.package.manifest import EngineEntry, Manifest, inventory, write_manifest
 from specdec.export.auto import Surroundings, choose_draft
-from specdec.export.calibration import calibrate_draft
-from specdec.export.check_device import check_device
-from specdec.export.graphs import describe_engine, trace_graph, write_engine
-from specdec.export.layouts import fits_in_place
-from specdec.export.measuring import check_and_measure
+from specdec.export.calibration.ranges import calibrate_draft
+from specdec.export.calibration.scales import ActivationScale
+from specdec.export.checks.device import check_device
+from specdec.export.checks.measuring import check_and_measure
+from specdec.export.checks.reference import Reference, score_golden, score_reference
+from specdec.export.engine_graphs import describe_engine, trace_graph, write_engine
+from specdec.export.graphs.layouts import fits_in_place
 from specdec.export.memory import release_memory
 from specdec.export.options import ExportOptions
 from specdec.export.preflight import Plan, preflight
 from specdec.export.progress import Progress, SilentProgress
-from specdec.export.recipes import Recipe
-from specdec.export.reference import Reference, score_golden, score_reference
 from specdec.export.report import ExportReport
-from specdec.export.sources import ModelSource, load_model
+from specdec.export.sources.source import ModelSource, load_model
+from specdec.export.sources.tokenizers import write_tokenizer
 from specdec.export.staging import staged
-from specdec.export.tensorrt_package import build_engines, keep_graphs
-from specdec.export.tokenizers import write_tokenizer
-from specdec.export.weights_read import weights_read
+from specdec.export.tensorrt.package import build_engines, keep_graphs
+from specdec.export.weights.bytes_read import weights_read
+from specdec.export.weights.recipes import Recipe
 from specdec.runtime.report.contents import Candidate
 from specdec.runtime.report.golden import GoldenText, write_golden
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specdec.engines.ort_gpu import find_cuda_libraries
-from specdec.export.calibration_texts import CalibrationTexts, load_calibration
-from specdec.export.check_device import CPU_NOTE, check_device, is_measured_here
+from specdec.engines.onnxruntime.gpu import find_cuda_libraries
+from specdec.export.calibration.texts import CalibrationTexts, load_calibration
+from specdec.export.checks.device import CPU_NOTE, check_device, is_measured_here
 from specdec.export.errors import ExportError, ExportOptionError, UnsupportedModelError
 from specdec.export.options import ExportOptions
-from specdec.export.sources import ModelSource, load_config, resolve_source
-from specdec.export.tokenizers import SourceTokenizer, check_same_tokenizer, load_tokenizer
+from specdec.export.sources.source import ModelSource, load_config, resolve_source
+from specdec.export.sources.tokenizers import SourceTokenizer, check_same_tokenizer, load_tokenizer
 
 __all__ = ["Plan", "preflight"]
 

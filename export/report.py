@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specdec.engines.manifest import Manifest
+from specdec.engines.package.manifest import Manifest
 from specdec.runtime.report.contents import Report
 from specdec.runtime.report.inspection import stored_report
 from specdec.runtime.report.words import engine_words

@@ -1,5 +1,7 @@
 """Run a package: `SpeculativeDecoder`, its parameters, results and errors.
 
+Light: NumPy, tokenizers, Jinja2 and an engine's library, never torch or transformers.
+
 from specdec.runtime import SamplingParams, SpeculativeDecoder
 
 with SpeculativeDecoder.load("package") as decoder:
@@ -8,6 +10,10 @@ with SpeculativeDecoder.load("package") as decoder:
 """
 
 from specdec.runtime.decoder import SpeculativeDecoder
+from specdec.runtime.decoding.results import Chunk, GenerationResult
+from specdec.runtime.decoding.session import Session
+from specdec.runtime.decoding.stats import GenerationStats
+from specdec.runtime.decoding.stream import GenerationStream
 from specdec.runtime.errors import (
     BusyError,
     ClosedError,
@@ -25,12 +31,8 @@ from specdec.runtime.errors import (
     SpecdecError,
     UnsupportedOptionError,
 )
-from specdec.runtime.logprobs import Logprob, TokenLogprobs
-from specdec.runtime.params import SamplingParams
-from specdec.runtime.results import Chunk, GenerationResult
-from specdec.runtime.session import Session
-from specdec.runtime.stats import GenerationStats
-from specdec.runtime.stream import GenerationStream
+from specdec.runtime.sampling.logprobs import Logprob, TokenLogprobs
+from specdec.runtime.sampling.params import SamplingParams
 
 __all__ = [
     "BusyError",

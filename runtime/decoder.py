@@ -10,28 +10,30 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
-from types import TracebackType
+from pathlib import Path
 from typing import Any
 
 from specdec.engines.engine import Engine
-from specdec.engines.ort_options import DEFAULT_ORT_OPTIONS, OrtOptions
-from specdec.runtime.chat import ChatTemplate
-from specdec.runtime.drafters import Drafter
+from specdec.engines.load import LoadedPackage, load_package
+from specdec.engines.onnxruntime.options import DEFAULT_ORT_OPTIONS, OrtOptions
+from specdec.runtime.closing import Closing
+from specdec.runtime.decoding.generation import Generation
+from specdec.runtime.decoding.parts import DrafterName, Parts
+from specdec.runtime.decoding.results import GenerationResult
+from specdec.runtime.decoding.session import Session
+from specdec.runtime.decoding.stream import GenerationStream
+from specdec.runtime.drafting.drafter import Drafter
 from specdec.runtime.errors import BusyError, ClosedError
-from specdec.runtime.generation import Generation
-from specdec.runtime.params import SamplingParams
-from specdec.runtime.parts import DrafterName, Parts
-from specdec.runtime.prompts import Prompt, encode_prompt, fit_prompt
-from specdec.runtime.randomness import RoundRandom
-from specdec.runtime.results import GenerationResult
-from specdec.runtime.session import Session
-from specdec.runtime.stream import GenerationStream
-from specdec.runtime.text import TextCodec
+from specdec.runtime.sampling.params import SamplingParams
+from specdec.runtime.sampling.randomness import RoundRandom
+from specdec.runtime.text.chat import ChatTemplate
+from specdec.runtime.text.codec import TextCodec
+from specdec.runtime.text.prompts import Prompt, encode_prompt, fit_prompt
 
 __all__ = ["SpeculativeDecoder"]
 
 
-class SpeculativeDecoder:
+class SpeculativeDecoder(Closing):
     """Generates text whose distribution is exactly the target's own, several tokens a pass.
 
     One generation at a time; `cancel` may be called from another thread.
@@ -114,19 +116,51 @@ class SpeculativeDecoder:
 
         Raises:
             PackageError: the directory is not a sound package.
+            MissingDependencyError: the backend's library is not installed.
             DeviceError: a device is not available.
             EngineError: a backend failed to load a graph.
         """
-        from specdec.runtime.load import load_decoder
-
-        return load_decoder(
-            path,
+        package = load_package(
+            Path(path),
             device=device,
             draft_device=draft_device,
             verify_checksums=verify_checksums,
             num_threads=num_threads,
-            drafter=drafter,
+            load_draft=drafter not in ("ngram", "none"),
             ort=ort,
+        )
+        try:
+            return cls.from_package(package, drafter=drafter)
+        except BaseException:
+            package.close()
+            raise
+
+    @classmethod
+    def from_package(
+        cls,
+        package: LoadedPackage,
+        *,
+        drafter: DrafterName | Drafter = "auto",
+        owns: bool = True,
+    ) -> SpeculativeDecoder:
+        """Wire the engines, tokenizer and chat template of a loaded package together.
+
+        Args:
+            package: its engines serve one decoder at a time.
+            drafter: as in the constructor.
+            owns: closing the decoder closes the package.
+        """
+        template = package.chat_template
+        return cls(
+            package.target,
+            package.draft,
+            shares_cache=package.draft_shares_cache,
+            codec=TextCodec(package.tokenizer_path),
+            chat=None if template is None else ChatTemplate(template, package.special_tokens),
+            eos_token_ids=package.manifest.tokenizer.eos_token_ids,
+            drafter=drafter,
+            costs=package.manifest.costs,
+            on_close=package.close if owns else lambda: None,
         )
 
     @property
@@ -208,17 +242,6 @@ class SpeculativeDecoder:
             return
         for engine in self._engines:
             engine.close()
-
-    def __enter__(self) -> SpeculativeDecoder:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def check_open(self) -> None:
         """Raise `ClosedError` after `close`."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from specdec.engines.engine import Engine
 from specdec.engines.reduction import ReducingEngine, Reduction
-from specdec.runtime.processing import LogitRow
+from specdec.runtime.sampling.processing import LogitRow
 
 __all__ = ["Meter", "Phase", "chunk_size", "prefill"]
 

@@ -1,4 +1,4 @@
-"""Write the graphs that reduce logits on their device: engines/heads/*.onnx.
+"""Write the graphs that reduce logits on their device: engines/onnxruntime/heads/*.onnx.
 
     python scripts/write_heads.py
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import onnx
 from onnx import parser
 
-FOLDER = Path(__file__).resolve().parent.parent / "engines" / "heads"
+FOLDER = Path(__file__).resolve().parent.parent / "engines" / "onnxruntime" / "heads"
 
 _HEADER = '<ir_version: 9, opset_import: ["": 18], producer_name: "specdec">'
 _REAL = """

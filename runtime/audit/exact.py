@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specdec.engines.engine import Engine
-from specdec.runtime.caches import common_prefix
-from specdec.runtime.distribution import Distribution
+from specdec.runtime.decoding.caches import common_prefix
 from specdec.runtime.meter import Meter, prefill
-from specdec.runtime.params import SamplingParams
-from specdec.runtime.penalties import TokenHistory
-from specdec.runtime.processing import LogitsProcessor
+from specdec.runtime.sampling.distribution import Distribution
+from specdec.runtime.sampling.params import SamplingParams
+from specdec.runtime.sampling.penalties import TokenHistory
+from specdec.runtime.sampling.processing import LogitsProcessor
 
 __all__ = ["ExactLaws", "PlainReader", "entropy"]
 

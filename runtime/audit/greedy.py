@@ -20,8 +20,8 @@ from specdec.runtime.audit.exact import PlainReader
 from specdec.runtime.audit.report import GreedyDifference, RollbackReport
 from specdec.runtime.decoder import SpeculativeDecoder
 from specdec.runtime.meter import Meter, prefill
-from specdec.runtime.params import SamplingParams
-from specdec.runtime.penalties import TokenHistory
+from specdec.runtime.sampling.params import SamplingParams
+from specdec.runtime.sampling.penalties import TokenHistory
 
 __all__ = ["check_rollback", "compare_greedy"]
 

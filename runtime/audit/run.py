@@ -20,8 +20,8 @@ from specdec.runtime.audit.report import (
 from specdec.runtime.audit.sampling import SamplingAudit
 from specdec.runtime.audit.statistics import Fit, binomial_tail, holm
 from specdec.runtime.decoder import SpeculativeDecoder
-from specdec.runtime.params import SamplingParams
-from specdec.runtime.parts import DrafterName
+from specdec.runtime.decoding.parts import DrafterName
+from specdec.runtime.sampling.params import SamplingParams
 
 __all__ = ["AuditPlan", "audit", "default_settings"]
 

@@ -21,8 +21,8 @@ from specdec.runtime.audit.exact import ExactLaws, entropy
 from specdec.runtime.audit.replay import ReplayCache, ReplayEngine
 from specdec.runtime.audit.statistics import Fit, fit_counts
 from specdec.runtime.decoder import SpeculativeDecoder
-from specdec.runtime.params import SamplingParams
-from specdec.runtime.parts import DrafterName
+from specdec.runtime.decoding.parts import DrafterName
+from specdec.runtime.sampling.params import SamplingParams
 
 __all__ = ["Counted", "SamplingAudit"]
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specdec.runtime.distribution import Distribution
+from specdec.runtime.sampling.distribution import Distribution
 
 __all__ = ["Fit", "binomial_tail", "fit_counts", "gamma_tail", "holm"]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from specdec.engines.ort_options import OrtOptions
+from specdec.engines.onnxruntime.options import OrtOptions
 from specdec.runtime import SpecdecError, SpeculativeDecoder
 from specdec.runtime.embed.c_engine import open_engines
 from specdec.runtime.embed.c_results import ChunkCaller, fill_result
@@ -26,7 +26,7 @@ from specdec.runtime.embed.documents import (
 )
 from specdec.runtime.embed.errors import BadArgumentError, EmbedError
 from specdec.runtime.embed.host import Host
-from specdec.runtime.prompts import Prompt
+from specdec.runtime.text.prompts import Prompt
 
 __all__ = ["attach", "report"]
 

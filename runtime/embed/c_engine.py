@@ -16,7 +16,7 @@ from specdec.runtime.embed.c_results import last_error
 from specdec.runtime.embed.documents import check_names
 from specdec.runtime.embed.errors import BadArgumentError, CallbackError
 from specdec.runtime.errors import InvalidParameterError
-from specdec.runtime.text import TextCodec
+from specdec.runtime.text.codec import TextCodec
 
 __all__ = ["CEngine", "open_engines"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from specdec.runtime.decoding.results import Chunk, GenerationResult
 from specdec.runtime.embed.errors import CallbackError
-from specdec.runtime.results import Chunk, GenerationResult
 
 __all__ = ["ChunkCaller", "fill_result"]
 

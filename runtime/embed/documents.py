@@ -10,8 +10,8 @@ from specdec.runtime.checks import check_bool
 from specdec.runtime.embed.errors import BadArgumentError
 from specdec.runtime.embed.host import Request
 from specdec.runtime.errors import UnsupportedOptionError
-from specdec.runtime.params import SamplingParams
-from specdec.runtime.prompts import Prompt
+from specdec.runtime.sampling.params import SamplingParams
+from specdec.runtime.text.prompts import Prompt
 
 __all__ = ["check_names", "read_messages", "read_options", "read_request"]
 

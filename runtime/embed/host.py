@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from specdec.runtime.decoder import SpeculativeDecoder
+from specdec.runtime.decoding.results import Chunk, GenerationResult
+from specdec.runtime.decoding.session import Session
+from specdec.runtime.decoding.stream import GenerationStream
 from specdec.runtime.embed.errors import BadHandleError
 from specdec.runtime.embed.slot import Slot
 from specdec.runtime.errors import ClosedError, UnsupportedOptionError
-from specdec.runtime.params import SamplingParams
-from specdec.runtime.prompts import Prompt
-from specdec.runtime.results import Chunk, GenerationResult
-from specdec.runtime.session import Session
-from specdec.runtime.stream import GenerationStream
+from specdec.runtime.sampling.params import SamplingParams
+from specdec.runtime.text.prompts import Prompt
 
 __all__ = ["DECODER", "SESSION", "Host", "Request"]
 

@@ -10,8 +10,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from specdec.runtime.decoding.stream import GenerationStream
 from specdec.runtime.errors import BusyError, ClosedError
-from specdec.runtime.stream import GenerationStream
 
 __all__ = ["Slot"]
 

@@ -14,20 +14,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specdec.engines.engine import Engine, EngineInfo
+from specdec.runtime.closing import Closing
 from specdec.runtime.decoder import SpeculativeDecoder
+from specdec.runtime.decoding.parts import DrafterName
+from specdec.runtime.decoding.results import FinishReason
+from specdec.runtime.decoding.stats import GenerationStats
 from specdec.runtime.embed.buffers import view
 from specdec.runtime.embed.errors import BadArgumentError
-from specdec.runtime.params import SamplingParams
-from specdec.runtime.parts import DrafterName
-from specdec.runtime.results import FinishReason
-from specdec.runtime.stats import GenerationStats
+from specdec.runtime.sampling.params import SamplingParams
 
 __all__ = ["BufferEngine", "TokenDecoder", "TokenOutcome"]
 
@@ -88,7 +88,7 @@ class TokenOutcome:
     stats: GenerationStats
 
 
-class TokenDecoder:
+class TokenDecoder(Closing):
     """Speculative decoding over engines of the host; one generation at a time."""
 
     def __init__(
@@ -156,14 +156,3 @@ class TokenDecoder:
     def close(self) -> None:
         """Close the engines. Idempotent."""
         self._decoder.close()
-
-    def __enter__(self) -> TokenDecoder:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

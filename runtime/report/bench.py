@@ -8,12 +8,10 @@ from typing import Literal
 
 import numpy as np
 
-from specdec.engines.package import LoadedPackage
+from specdec.engines.load import LoadedPackage
 from specdec.runtime.decoder import SpeculativeDecoder
+from specdec.runtime.decoding.parts import DrafterName
 from specdec.runtime.errors import InvalidParameterError
-from specdec.runtime.load import decoder_for
-from specdec.runtime.params import SamplingParams
-from specdec.runtime.parts import DrafterName
 from specdec.runtime.report.bench_contents import BenchResult, Interval, Percentiles
 from specdec.runtime.report.energy import EnergyMeter, EnergySource
 from specdec.runtime.report.intervals import bootstrap_interval, median
@@ -21,6 +19,7 @@ from specdec.runtime.report.memory import bytes_per_pass
 from specdec.runtime.report.plan import encode_prompts
 from specdec.runtime.report.runs import BenchPrompt, Run, Variant, decode_seconds, play
 from specdec.runtime.report.simulate import ForcedDrafter
+from specdec.runtime.sampling.params import SamplingParams
 
 __all__ = ["BenchSettings", "DraftTokens", "bench_package"]
 
@@ -66,7 +65,7 @@ def bench_package(
     """
     _check(package, settings)
     results = []
-    with decoder_for(package, drafter=settings.drafter, owns=False) as decoder:
+    with SpeculativeDecoder.from_package(package, drafter=settings.drafter, owns=False) as decoder:
         for context in settings.contexts:
             prompts = _prompts(decoder, settings, context)
             ways = _ways(package, decoder, settings, prompts)

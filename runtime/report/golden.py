@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from specdec.engines.engine import Engine
 from specdec.engines.errors import PackageError
-from specdec.engines.package import LoadedPackage
+from specdec.engines.load import LoadedPackage
 from specdec.runtime.report.contents import Agreement
 from specdec.runtime.report.laws import AgreementTally, log_softmax, score_text
 from specdec.runtime.report.records import from_data, to_data

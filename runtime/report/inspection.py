@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from specdec.engines.manifest import EngineEntry, Manifest
-from specdec.engines.package import Package
+from specdec.engines.load import Package
+from specdec.engines.package.manifest import EngineEntry, Manifest
 from specdec.runtime.report.contents import Report
 from specdec.runtime.report.machine import cpu_name
 from specdec.runtime.report.records import from_data

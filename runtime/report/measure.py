@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from specdec.engines.package import LoadedPackage
-from specdec.runtime.load import decoder_for
-from specdec.runtime.parts import DrafterName
+from specdec.engines.load import LoadedPackage
+from specdec.runtime.decoder import SpeculativeDecoder
+from specdec.runtime.decoding.parts import DrafterName
 from specdec.runtime.report.contents import Candidate, Costs, Level, Quality, Report
 from specdec.runtime.report.curves import CurvePlan, measure_curves, plan_curves
 from specdec.runtime.report.golden import compare_with_golden, read_golden
@@ -73,7 +73,7 @@ def measure_package(
     step = step or _no_step
     target, draft = package.target, package.draft
     drafter: DrafterName = "ngram" if draft is None else "model"
-    with decoder_for(package, drafter=drafter, owns=False) as decoder:
+    with SpeculativeDecoder.from_package(package, drafter=drafter, owns=False) as decoder:
         with step("time the engines"):
             step_seconds = _step_seconds(package)
             plan = plan_generation(decoder, level, step_seconds)

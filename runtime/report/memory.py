@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from specdec.engines.manifest import EngineEntry, Manifest
+from specdec.engines.package.manifest import EngineEntry, Manifest
 from specdec.runtime.report.contents import ContextMemory, Memory
 
 __all__ = ["bytes_per_pass", "kv_bytes", "package_memory", "peak_memory", "resident_memory"]

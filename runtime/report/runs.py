@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 
 from specdec.runtime.decoder import SpeculativeDecoder
-from specdec.runtime.params import SamplingParams
-from specdec.runtime.stats import GenerationStats
+from specdec.runtime.decoding.stats import GenerationStats
+from specdec.runtime.sampling.params import SamplingParams
 
 __all__ = ["BenchPrompt", "Run", "Variant", "decode_seconds", "play", "play_interleaved"]
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from specdec.engines.engine import Engine
-from specdec.runtime.caches import common_prefix
+from specdec.runtime.decoding.caches import common_prefix
 from specdec.runtime.report.contents import Agreement, GreedyPair, Parity
 from specdec.runtime.report.laws import score_text
 

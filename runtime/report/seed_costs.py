@@ -10,7 +10,7 @@ __all__ = ["seed_costs"]
 
 
 def seed_costs(report: Report) -> dict[str, Any]:
-    """The curves at the shortest context, as `specdec.runtime.costs.CostTable` reads them."""
+    """The curves at the shortest context, as `drafting.costs.CostTable` reads them."""
     first = report.costs.contexts[0]
     costs: dict[str, Any] = {
         "verify_seconds": {str(rows): s for rows, s in sorted(first.verify_seconds.items())}

@@ -12,8 +12,8 @@ import random
 from collections.abc import Sequence
 
 from specdec.engines.engine import Engine
-from specdec.runtime.distribution import Distribution
-from specdec.runtime.drafters import DraftContext, ModelDrafter, Proposal
+from specdec.runtime.drafting.drafter import DraftContext, ModelDrafter, Proposal
+from specdec.runtime.sampling.distribution import Distribution
 
 __all__ = ["ForcedDrafter"]
 

@@ -12,8 +12,8 @@ from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
 
-from specdec.engines.ort_options import DEFAULT_ORT_OPTIONS, OrtOptions
-from specdec.engines.package import load_package
+from specdec.engines.load import load_package
+from specdec.engines.onnxruntime.options import DEFAULT_ORT_OPTIONS, OrtOptions
 from specdec.runtime.report.bench import BenchSettings, bench_package
 from specdec.runtime.report.bench_contents import BenchReport, BenchResult
 from specdec.runtime.report.energy import find_sources

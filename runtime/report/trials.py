@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from specdec.engines.package import LoadedPackage
-from specdec.runtime.caches import common_prefix
+from specdec.engines.load import LoadedPackage
 from specdec.runtime.decoder import SpeculativeDecoder
-from specdec.runtime.load import decoder_for
-from specdec.runtime.params import SamplingParams
+from specdec.runtime.decoding.caches import common_prefix
 from specdec.runtime.report.acceptance import count_acceptance
 from specdec.runtime.report.contents import (
     Acceptance,
@@ -36,6 +34,7 @@ from specdec.runtime.report.speeds import (
     speed_model,
 )
 from specdec.runtime.report.verdict import AUTO
+from specdec.runtime.sampling.params import SamplingParams
 
 __all__ = ["Trials", "play_trials"]
 
@@ -167,7 +166,7 @@ def _play(
     best = predictions[0].best if predictions else _PROBE
     variants = [variant(_PLAIN, 0), variant(_BEST, best)]
     if with_auto:  # as the runtime does it by default: a model, look-ups, or both
-        default = decoder_for(package, owns=False)
+        default = SpeculativeDecoder.from_package(package, owns=False)
         variants.append(Variant(AUTO, default, _params(plan, temperature, "auto")))
     if package.draft is not None and temperature == 0.0:
         ends = package.manifest.tokenizer.eos_token_ids

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specdec.engines.manifest import EngineEntry
+from specdec.engines.package.manifest import EngineEntry
 
 __all__ = ["engine_words", "mode_words", "size_words"]
 

@@ -15,8 +15,8 @@ from typing import Any
 import gpu_check
 import numpy as np
 import pytest
-from gpu_plan import PARITY, SECTIONS
-from gpu_table import LIMIT, table
+from gpu.plan import PARITY, SECTIONS
+from gpu.table import LIMIT, table
 
 PROGRAM = Path(gpu_check.__file__)
 

@@ -6,17 +6,17 @@ import sys
 import time
 from pathlib import Path
 
-import gpu_builder
-import gpu_speed
 import pytest
-from gpu_adapter import free_memory
-from gpu_bandwidth import copy_on_device, elements_for
-from gpu_builder import BUILDING, await_package, building
-from gpu_process import run_sections
-from gpu_runtime import _captured
-from gpu_sections import Recorder, Section, Setup, allotted, play
+from gpu import builder as gpu_builder
+from gpu import speed as gpu_speed
+from gpu.adapter import free_memory
+from gpu.bandwidth import copy_on_device, elements_for
+from gpu.builder import BUILDING, await_package, building
+from gpu.process import run_sections
+from gpu.runtime import _captured
+from gpu.sections import Recorder, Section, Setup, allotted, play
 
-from specdec.engines.package import read_package
+from specdec.engines.load import read_package
 
 CPU = Setup("cpu", "cpu", True, Path("unused"))
 
@@ -76,7 +76,8 @@ def test_a_builder_that_ends_early_fails_who_waits(
     program: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "crashes.py").write_text(program)
-    monkeypatch.setattr(gpu_builder, "_PROGRAM", tmp_path / "crashes.py")
+    crashes = [sys.executable, str(tmp_path / "crashes.py")]
+    monkeypatch.setattr(gpu_builder, "program", lambda module: crashes)
     setup = Setup("cpu", "cpu", True, tmp_path)
     (tmp_path / "wanted.failed").write_text("of an earlier run")
 
@@ -182,8 +183,8 @@ def test_a_crash_fails_one_section_and_the_others_run() -> None:
 
 
 def test_a_section_that_hangs_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpu_process._PATIENCE", 1.0)
-    monkeypatch.setattr("gpu_process._OVERTIME", 1.0)
+    monkeypatch.setattr("gpu.process._PATIENCE", 1.0)
+    monkeypatch.setattr("gpu.process._OVERTIME", 1.0)
     for name, seconds, status in (
         ("hangs", 300.0, "failed"),
         ("hangs", 2.0, "failed"),  # in the last section, over the end of the time
@@ -202,7 +203,7 @@ def test_a_section_that_hangs_is_stopped(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_section_that_is_busy_at_the_end_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpu_process._OVERTIME", 1.0)
+    monkeypatch.setattr("gpu.process._OVERTIME", 1.0)
     results = run_sections(
         lambda waiting: [sys.executable, "-c", _CHILD, *waiting], ["slow"], time.monotonic() + 0.5
     )

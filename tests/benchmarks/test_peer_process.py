@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from peer_process import PeerError, Worker
-from peer_setup import WORKERS, Peer, prepare
+from systems.process import PeerError, Worker
+from systems.setup import WORKERS, Peer, prepare
 
 from specdec.runtime import SamplingParams, SpeculativeDecoder
 

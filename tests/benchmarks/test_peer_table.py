@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from peer_configurations import CONFIGURATIONS
-from peer_setup import PEERS, WORKERS
-from peer_table import Ratio, Record, agreement, best, paired_ratio, speed
+from systems.configurations import CONFIGURATIONS
+from systems.setup import PEERS, WORKERS
+from systems.table import Ratio, Record, agreement, best, paired_ratio, speed
 
 
 def record(

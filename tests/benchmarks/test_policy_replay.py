@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from policy_replay import BOTH, Clock, play
-from policy_trace import LONGEST, Case, Trace
+from policies.replay import BOTH, Clock, play
+from policies.trace import LONGEST, Case, Trace
 
-from specdec.runtime.draft_length import FixedLength
-from specdec.runtime.drafters import LOOKUP, MODEL
+from specdec.runtime.drafting.draft_length import FixedLength
+from specdec.runtime.drafting.drafter import LOOKUP, MODEL
 
 KEY = (0, 0.0)
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from copy_heavy import copied_share, speedups
-from demo_weights import _write_half_gguf
-from scale_point import HEADER, formula, point
+from demo.scale_point import HEADER, formula, point
+from demo.weights import _write_half_gguf
 
+from specdec.runtime.decoding.stats import GenerationStats
 from specdec.runtime.report.runs import Run
-from specdec.runtime.stats import GenerationStats
 
 STATS = GenerationStats(
     prompt_tokens=4,
@@ -103,7 +103,7 @@ def test_speedups_pair_prompt_and_repeat() -> None:
 def test_a_deeper_model_computes_the_same_function() -> None:
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
-    from deep_model import deepen
+    from demo.deep_model import deepen
 
     torch.manual_seed(0)
     config = transformers.LlamaConfig(

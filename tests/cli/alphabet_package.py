@@ -16,7 +16,7 @@ import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from specdec.engines import EngineEntry, Manifest, TokenizerEntry, inventory, write_manifest
-from specdec.runtime.text import TextCodec
+from specdec.runtime.text.codec import TextCodec
 
 END = 256
 VOCAB = 257

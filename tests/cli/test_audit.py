@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from specdec.cli.audit import command
-from specdec.cli.audit_view import audit_lines
 from specdec.cli.common import invoke
-from specdec.runtime import verify as verify_module
-from specdec.runtime.verify import Verdict
+from specdec.cli.views.audit import audit_lines
+from specdec.runtime.sampling import verify as verify_module
+from specdec.runtime.sampling.verify import Verdict
 
 QUICK = ["--samples", "150", "--prefixes", "2", "--greedy-tokens", "20"]
 

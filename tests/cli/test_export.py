@@ -154,7 +154,7 @@ def test_ctrl_c_leaves_nothing(source: Path, tmp_path: Path) -> None:
 
 def test_the_choices_are_those_of_the_export() -> None:
     pytest.importorskip("onnx", reason="the export is not installed")
-    from specdec.export.recipes import RECIPES, find_recipe
+    from specdec.export.weights.recipes import RECIPES, find_recipe
 
     assert {"int8", "int4", "auto", "int8-qdq", *RECIPES} == set(DRAFT_PRECISIONS)
     assert find_recipe("int8-qdq", "tensorrt").calibrated

@@ -61,7 +61,7 @@ def test_json_and_html(measured: Path, tmp_path: Path, capsys: Captured) -> None
 
 def test_the_saved_costs_seed_the_draft_length(measured: Path) -> None:
     from specdec.engines import read_package
-    from specdec.runtime.costs import CostTable
+    from specdec.runtime.drafting.costs import CostTable
 
     assert CostTable.from_mapping(read_package(measured).manifest.costs) is not None
 

@@ -10,10 +10,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from specdec.cli.prompts import read_prompts, to_request
-from specdec.cli.sampling_options import sampling_options, sampling_params
+from specdec.cli.options.prompts import read_prompts, to_request
+from specdec.cli.options.sampling import sampling_options, sampling_params
 from specdec.runtime.errors import InvalidParameterError
-from specdec.runtime.params import SamplingParams
+from specdec.runtime.sampling.params import SamplingParams
 
 
 def parse(*arguments: str) -> SamplingParams:

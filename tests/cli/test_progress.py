@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from specdec.cli.progress import LineProgress, LiveProgress, for_console
+from specdec.cli.views.progress import LineProgress, LiveProgress, for_console
 
 
 def lines() -> tuple[LineProgress, io.StringIO]:

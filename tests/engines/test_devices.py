@@ -17,7 +17,7 @@ from specdec.engines import (
 )
 from specdec.engines.devices import _find_gpus
 from tests.engines.packages import assert_one_line
-from tests.tensorrt.double import DoubleDriver
+from tests.engines.tensorrt.double import DoubleDriver
 
 HAS_CUDA_BUILD = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
 

@@ -10,7 +10,7 @@ import onnx_ir as ir
 import torch
 
 from specdec.export import ExportOptions, ExportReport, export_package
-from specdec.export.sources import load_model, resolve_source
+from specdec.export.sources.source import load_model, resolve_source
 from specdec.runtime import SamplingParams, SpeculativeDecoder
 from tests.export.tiny_models import VOCABULARY
 

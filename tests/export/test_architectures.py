@@ -17,7 +17,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from specdec.engines.package import load_package
+from specdec.engines.load import load_package
 from specdec.export import ExportReport
 from specdec.runtime import SpeculativeDecoder
 from tests.export.exporting import (

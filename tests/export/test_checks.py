@@ -11,11 +11,11 @@ import onnx_ir as ir
 import pytest
 
 import specdec.export.pipeline as pipeline
-from specdec.engines.ort_engine import OrtEngine
-from specdec.engines.package import load_package
+from specdec.engines.load import load_package
+from specdec.engines.onnxruntime.engine import OrtEngine
 from specdec.export import ExportError
+from specdec.export.editing.model import save_graph
 from specdec.export.errors import ExportCheckError
-from specdec.export.weights import save_graph
 from tests.export.exporting import export
 from tests.export.tiny_models import write_model
 
@@ -144,7 +144,7 @@ def test_a_trace_that_loses_weights_is_refused(
     """DeepSeek's mixture as transformers writes it: only the experts a text needs are traced."""
     from contextlib import nullcontext
 
-    monkeypatch.setattr("specdec.export.tracing.every_expert", lambda _: nullcontext())
+    monkeypatch.setattr("specdec.export.graphs.tracing.every_expert", lambda _: nullcontext())
     source = write_model(tmp_path / "source", "deepseek_v3", n_routed_experts=64)
     with pytest.raises(ExportError, match=r"lost \d+ of its weights"):
         export(source, tmp_path / "package")

@@ -19,8 +19,8 @@ import torch
 from numpy.typing import NDArray
 
 from specdec.engines.engine import Engine
-from specdec.engines.package import load_package, read_package
-from specdec.export.sources import load_model, resolve_source
+from specdec.engines.load import load_package, read_package
+from specdec.export.sources.source import load_model, resolve_source
 from specdec.runtime import SamplingParams, SpeculativeDecoder
 from tests.export.exporting import round_to_fp16
 from tests.support.demo_package import DemoExport

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from specdec.engines.errors import PackageError
-from specdec.engines.package import load_package
+from specdec.engines.load import load_package
 from specdec.export import ExportOptions, SilentProgress, export_package
 from specdec.export.staging import staged
 from tests.export.exporting import export

@@ -11,9 +11,9 @@ import onnx_ir as ir
 import pytest
 import torch
 
-from specdec.engines.package import load_package
+from specdec.engines.load import load_package
 from specdec.export import ExportReport
-from specdec.export.recipes import RECIPES, find_recipe
+from specdec.export.weights.recipes import RECIPES, find_recipe
 from specdec.runtime import SpeculativeDecoder
 from tests.export.exporting import export, read_model, round_to_fp16, speculative_text
 from tests.export.tiny_models import MODELS, VOCABULARY, make_model, write_model, write_tokenizer

@@ -9,7 +9,7 @@ import numpy as np
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from specdec.runtime import SpeculativeDecoder
-from specdec.runtime.text import TextCodec
+from specdec.runtime.text.codec import TextCodec
 from tests.support.table_engine import TableEngine, nearby_table, random_table
 
 LETTERS = "abcdef"

@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from specdec.runtime.distribution import Distribution
-from specdec.runtime.params import SamplingParams
+from specdec.runtime.sampling.distribution import Distribution
+from specdec.runtime.sampling.params import SamplingParams
 
 
 class Branching:

@@ -15,7 +15,8 @@ from tokenizers import (
     trainers,
 )
 
-from specdec.runtime.text import OutputText, TextCodec
+from specdec.runtime.text.codec import TextCodec
+from specdec.runtime.text.output_text import OutputText
 
 __all__ = ["byte_ids", "make_codecs", "stream", "whole", "words"]
 

@@ -1,0 +1,231 @@
+"""Load a package: verify the directory, then build its engines on their devices."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from types import TracebackType
+
+from specdec.engines.devices import Device, require_provider
+from specdec.engines.engine import Engine
+from specdec.engines.errors import EngineError
+from specdec.engines.onnxruntime.memory import Need, check_gpu_memory
+from specdec.engines.onnxruntime.options import DEFAULT_ORT_OPTIONS, OrtOptions, check_applies
+from specdec.engines.package.manifest import EngineEntry, Manifest
+from specdec.engines.package.reader import Package, read_package
+from specdec.engines.package.strict_json import shown
+
+__all__ = ["LoadedPackage", "Package", "load_engines", "load_package", "read_package"]
+
+_TENSORRT = ("tensorrt", "tensorrt-rtx")
+_BACKENDS = ("onnxruntime", "onnxruntime-tensorrt", *_TENSORRT)
+
+
+@dataclass(frozen=True)
+class LoadedPackage:
+    """A package and its engines; close it, or use it in a `with`, to free them."""
+
+    package: Package
+    target: Engine
+    draft: Engine | None
+    """None when the package has no draft, or none was asked for."""
+    draft_shares_cache: bool
+    """The draft reads and writes the target's KV cache."""
+
+    @property
+    def path(self) -> Path:
+        """The directory, with every link followed."""
+        return self.package.path
+
+    @property
+    def manifest(self) -> Manifest:
+        """The package's manifest."""
+        return self.package.manifest
+
+    @property
+    def tokenizer_path(self) -> Path:
+        """Path of the `tokenizer.json`."""
+        return self.package.tokenizer_path
+
+    @property
+    def chat_template(self) -> str | None:
+        """Text of the chat template (Jinja)."""
+        return self.package.chat_template
+
+    @property
+    def special_tokens(self) -> Mapping[str, str]:
+        """Texts the chat template may name, such as `bos_token`."""
+        return self.package.special_tokens
+
+    def close(self) -> None:
+        """Close the draft, then the target whose cache it may use. Idempotent."""
+        try:
+            if self.draft is not None:
+                self.draft.close()
+        finally:
+            self.target.close()
+
+    def __enter__(self) -> LoadedPackage:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def load_package(
+    path: str | os.PathLike[str],
+    *,
+    device: str | Device = "cpu",
+    draft_device: str | Device | None = None,
+    verify_checksums: bool = True,
+    num_threads: int | None = None,
+    load_draft: bool = True,
+    ort: OrtOptions = DEFAULT_ORT_OPTIONS,
+) -> LoadedPackage:
+    """Read a package, verify it, and build its engines.
+
+    Args:
+        path: the package directory.
+        device: where the target runs: "cpu", "cuda" or "cuda:N".
+        draft_device: where the draft runs; None for the target's device. On another device a
+            draft made to share the target's cache keeps its own.
+        verify_checksums: hash every file first; see `read_package`.
+        num_threads: CPU threads of each engine, 1 or more; None leaves the choice to it.
+        load_draft: False builds the target alone.
+        ort: how engines on ONNX Runtime run.
+
+    Raises:
+        PackageError: as `read_package`.
+        DeviceError: a device is not understood, not on this machine, or too small.
+        MissingDependencyError: ONNX Runtime, or its build for the device, is not installed.
+        EngineError: the backend is not of this release, `num_threads` is below 1, or an engine
+            cannot be built; what was built before is closed.
+    """
+    target_device = Device.parse(device)
+    other_device = target_device if draft_device is None else Device.parse(draft_device)
+    return load_engines(
+        read_package(path, verify_checksums),
+        device=target_device,
+        draft_device=other_device,
+        num_threads=num_threads,
+        load_draft=load_draft,
+        ort=ort,
+    )
+
+
+def load_engines(
+    package: Package,
+    *,
+    device: str | Device = "cpu",
+    draft_device: str | Device | None = None,
+    num_threads: int | None = None,
+    load_draft: bool = True,
+    ort: OrtOptions = DEFAULT_ORT_OPTIONS,
+) -> LoadedPackage:
+    """Build the engines of a package that is known to be sound.
+
+    `specdec-export` checks its engines so before it writes a manifest; all others want
+    `load_package`. Arguments and errors are those of `load_package`, without `PackageError`.
+    """
+    target_device = Device.parse(device)
+    other_device = target_device if draft_device is None else Device.parse(draft_device)
+    target_entry = package.manifest.target
+    draft_entry = package.manifest.draft if load_draft else None
+    _check_runnable("target", target_entry, target_device)
+    if draft_entry is not None:
+        _check_runnable("draft", draft_entry, other_device)
+
+    shares = (
+        draft_entry is not None
+        and draft_entry.shares_target_cache
+        and other_device == target_device
+    )
+    placed = [(target_entry, target_device)]
+    placed += [] if draft_entry is None else [(draft_entry, other_device)]
+    check_applies(ort, placed, is_hashed=package.is_hashed)
+    needs = [Need("target", package.target_graph, target_entry, target_device)]
+    if draft_entry is not None:
+        graph = package.files[draft_entry.graph]
+        needs.append(Need("draft", graph, draft_entry, other_device, own_cache=not shares))
+    check_gpu_memory(needs)
+    target = _load_engine(
+        package,
+        target_entry,
+        name="target",
+        device=target_device,
+        num_threads=num_threads,
+        options=ort,
+    )
+    if draft_entry is None:
+        return LoadedPackage(package, target, None, False)
+    try:
+        draft = _load_engine(
+            package,
+            draft_entry,
+            name="draft",
+            device=other_device,
+            num_threads=num_threads,
+            share_cache_with=target if shares else None,
+            options=ort,
+        )
+    except BaseException:
+        target.close()
+        raise
+    return LoadedPackage(package, target, draft, shares)
+
+
+def _check_runnable(name: str, entry: EngineEntry, device: Device) -> None:
+    if entry.backend not in _BACKENDS:
+        raise EngineError(
+            f"engines.{name}.backend is {shown(entry.backend)}; this release runs "
+            f"{', '.join(_BACKENDS)}; export the package with --backend onnxruntime"
+        )
+    if entry.backend not in _TENSORRT:
+        require_provider(device, tensorrt=entry.backend == "onnxruntime-tensorrt")
+
+
+def _load_engine(
+    package: Package,
+    entry: EngineEntry,
+    *,
+    name: str,
+    device: Device,
+    num_threads: int | None,
+    options: OrtOptions,
+    share_cache_with: Engine | None = None,
+) -> Engine:
+    """Build one engine with its backend; `num_threads` concerns engines on the CPU alone."""
+    graph = package.files[entry.graph]
+    if entry.backend in _TENSORRT:
+        from specdec.engines.tensorrt.load import load_tensorrt_engine
+
+        return load_tensorrt_engine(
+            graph, entry, name=name, device=device, share_cache_with=share_cache_with
+        )
+    from specdec.engines.onnxruntime.load import load_ort_engine
+
+    return load_ort_engine(
+        graph,
+        entry,
+        name=name,
+        device=device,
+        num_threads=num_threads,
+        share_cache_with=share_cache_with,
+        options=options,
+        content=_content(package, entry),
+    )
+
+
+def _content(package: Package, entry: EngineEntry) -> str:
+    """What identifies an engine: its graph's name and the checksums of all files around it."""
+    folder = PurePosixPath(entry.graph).parent
+    files = package.manifest.files
+    around = [name for name in sorted(files) if PurePosixPath(name).is_relative_to(folder)]
+    return " ".join([entry.graph, *(f"{name} {files[name].sha256}" for name in around)])

@@ -1,0 +1,202 @@
+"""ONNX Runtime's providers for a GPU: what they are asked for, and what they took."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import io
+import logging
+import re
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specdec.engines.devices import TENSORRT, Device
+from specdec.engines.errors import DeviceError, EngineError
+from specdec.engines.onnxruntime.options import OrtOptions
+
+__all__ = [
+    "SESSION_ENTRIES",
+    "TensorRTPlan",
+    "check_assignment",
+    "cuda_advice",
+    "cuda_failure",
+    "find_cuda_libraries",
+    "gpu_providers",
+    "provider_name",
+    "provider_options",
+]
+
+SESSION_ENTRIES = (
+    "session.record_ep_graph_assignment_info",
+    "session.use_device_allocator_for_initializers",  # weights outside the arena
+)
+"""Session configuration that is "1" on a GPU."""
+_COSTLY = {
+    *("MatMul", "Gemm", "MatMulNBits", "MatMulInteger", "DynamicQuantizeMatMul", "FusedMatMul"),
+    *("GroupQueryAttention", "Attention", "MultiHeadAttention"),
+}
+_TUNED_ROWS = 5
+_FAILURE = re.compile(r"CUDA failure \d+: [^;]*")
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TensorRTPlan:
+    """How TensorRT's provider builds an engine from a graph of standard operators.
+
+    Its shapes are stated, for without them the provider builds anew for every shape it meets.
+    """
+
+    inputs: Sequence[str]
+    """Names of the graph's inputs."""
+    most_rows: int
+    """Most rows of a pass."""
+    cache: Path | None
+    """Where engines are kept; None builds one at every load."""
+
+    def options(self, device: Device) -> dict[str, str]:
+        """Options of the provider: a profile for 1 .. `most_rows` rows, and the cache."""
+        rows = {"min": 1, "opt": min(_TUNED_ROWS, self.most_rows), "max": self.most_rows}
+        chosen = {"device_id": str(device.index)}
+        for bound, count in rows.items():
+            shapes = {"input_ids": f"1x{count}", "position_ids": f"1x{count}", "logit_rows": count}
+            chosen[f"trt_profile_{bound}_shapes"] = ",".join(
+                f"{name}:{shape}" for name, shape in shapes.items() if name in self.inputs
+            )
+        if self.cache is not None:
+            chosen |= {
+                "trt_engine_cache_enable": "1",
+                "trt_engine_cache_path": str(self.cache),
+                "trt_timing_cache_enable": "1",
+                "trt_timing_cache_path": str(self.cache),
+            }
+        return chosen
+
+    def warn(self, name: str) -> None:
+        """Log a warning when loading will build an engine, which takes minutes."""
+        if self.cache is None:
+            _log.warning(
+                "building a TensorRT engine for the %s, at every load: name a load_cache "
+                "to keep it",
+                name,
+            )
+        elif not any(self.cache.glob("*.engine")):
+            _log.warning("building a TensorRT engine for the %s, once, into %s", name, self.cache)
+
+
+def find_cuda_libraries(device: Device) -> None:
+    """Load CUDA and cuDNN, from NVIDIA's Python packages where those are installed.
+
+    ONNX Runtime itself goes on without a GPU when a library is missing.
+
+    Args:
+        device: the GPU, for messages.
+
+    Raises:
+        DeviceError: a library that the provider needs is missing; the message says which.
+    """
+    import onnxruntime
+
+    _preload(onnxruntime)
+    folder = Path(onnxruntime.__file__).parent / "capi"
+    shared, provider = (
+        folder / f"libonnxruntime_providers_{name}.so" for name in ("shared", "cuda")
+    )
+    if not provider.is_file():  # another build or system: ONNX Runtime will say it
+        return
+    try:
+        ctypes.CDLL(str(shared), mode=ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(str(provider))
+    except OSError as error:
+        raise DeviceError(
+            f"ONNX Runtime {onnxruntime.__version__} cannot use {device}: {error}; install the "
+            "CUDA and cuDNN it was built for, such as by "
+            'pip install "onnxruntime-gpu[cuda,cudnn]"'
+        ) from error
+
+
+@functools.cache
+def _preload(onnxruntime: Any) -> None:
+    """Once a process: it prints what it does not find, and stdout belongs to everyone."""
+    if hasattr(onnxruntime, "preload_dlls"):
+        with redirect_stdout(io.StringIO()):
+            onnxruntime.preload_dlls()
+
+
+def cuda_advice(failure: str) -> str:
+    """What to do about a result of `cuda_failure`."""
+    if "out of memory" in failure:
+        return "free some of its memory, or export with a smaller --max-length or precision"
+    return "update the driver, or install an onnxruntime-gpu that was built for its CUDA version"
+
+
+def cuda_failure(error: Exception) -> str | None:
+    """CUDA's own words in an exception of ONNX Runtime, such as "CUDA failure 35: ..."."""
+    found = _FAILURE.search(" ".join(str(error).split()))
+    return None if found is None else found[0].strip()
+
+
+def gpu_providers(
+    device: Device, options: OrtOptions, tensorrt: TensorRTPlan | None = None
+) -> list[Any]:
+    """Providers in order of preference, each with its options."""
+    first = [] if tensorrt is None else [(TENSORRT, tensorrt.options(device))]
+    return [*first, (device.provider, provider_options(device, options)), "CPUExecutionProvider"]
+
+
+def provider_name(provider: Any) -> str:
+    """Name of an item of `gpu_providers`."""
+    return provider if isinstance(provider, str) else str(provider[0])
+
+
+def provider_options(device: Device, options: OrtOptions) -> dict[str, str]:
+    """What the CUDA provider is asked for.
+
+    FP32 products stay FP32 (TF32 keeps 10 bits of 23), and the arena grows by what is asked for:
+    doubling it would waste an edge device's memory.
+    """
+    chosen = {
+        "device_id": str(device.index),
+        "use_tf32": "0",
+        "arena_extend_strategy": "kSameAsRequested",
+    }
+    if options.cuda_graphs:
+        chosen["enable_cuda_graph"] = "1"
+    if options.gpu_memory_limit is not None:
+        chosen["gpu_mem_limit"] = str(options.gpu_memory_limit)
+    return chosen
+
+
+def check_assignment(session: Any, device: Device, name: str) -> None:
+    """Refuse a session that runs attention or products on the CPU, beside its device.
+
+    Small operators on the CPU (shapes, the look-up of a row) cost little and are common.
+
+    Args:
+        session: made with the assignment recorded.
+        device: where its nodes should run, for messages.
+        name: "target" or "draft", for messages.
+
+    Raises:
+        EngineError: some nodes of these kinds run elsewhere.
+    """
+    if not hasattr(session, "get_provider_graph_assignment_info"):  # before ONNX Runtime 1.24
+        return
+    elsewhere = Counter(
+        node.op_type
+        for part in session.get_provider_graph_assignment_info()
+        if part.ep_name == "CPUExecutionProvider"
+        for node in part.get_nodes()
+        if node.op_type in _COSTLY
+    )
+    if elsewhere:
+        found = ", ".join(f"{count} {what}" for what, count in sorted(elsewhere.items()))
+        raise EngineError(
+            f"the {name} engine would leave parts of it to the CPU instead of {device}: {found}; "
+            "export it for that device (--device cuda), or allow it with allow_cpu_fallback"
+        )

@@ -1,0 +1,252 @@
+"""The manifest of a package, `specdec.json`: what the directory holds and how to run it.
+
+The manifest is the only file trusted to name others: every other file of the package is
+listed in it with its size and SHA-256, and whatever is not listed is never opened.
+`docs/packages.md` describes the format field by field.
+"""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from specdec.engines.errors import PackageError, PackageVersionError
+from specdec.engines.package.entries import EngineEntry, FileEntry, TokenizerEntry
+from specdec.engines.package.fields import FieldError, path_problem, read_object, read_record
+from specdec.engines.package.files import MANIFEST_NAME, hash_file, inventory
+from specdec.engines.package.strict_json import parse_object, shown
+
+__all__ = [
+    "MANIFEST_NAME",
+    "SCHEMA_VERSION",
+    "EngineEntry",
+    "FileEntry",
+    "Manifest",
+    "TokenizerEntry",
+    "hash_file",
+    "inventory",
+    "write_manifest",
+]
+
+SCHEMA_VERSION = 1
+"""The one schema version this release writes and reads."""
+
+_SHARED_GEOMETRY = (
+    "backend",
+    "layout",
+    "num_layers",
+    "num_kv_heads",
+    "head_size",
+    "kv_dtype",
+    "max_length",
+)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A whole `specdec.json`, valid once it exists.
+
+    `files` maps the path of every file of the package but the manifest to its entry; `source`,
+    `checks` and `costs` are free-form JSON objects that this layer does not interpret.
+
+    Raises:
+        PackageError: a path in `files` leaves the package or two name one file; an engine or
+            the tokenizer names a file that is not listed; target and draft disagree on what
+            they must share; a special id is outside the vocabulary.
+    """
+
+    target: EngineEntry
+    draft: EngineEntry | None
+    tokenizer: TokenizerEntry
+    files: Mapping[str, FileEntry]
+    specdec_version: str
+    source: Mapping[str, Any] = field(default_factory=dict)
+    checks: Mapping[str, Any] = field(default_factory=dict)
+    costs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check_file_names(self.files)
+        _check_listed(self)
+        _check_pair(self.target, self.draft)
+        _check_token_ids(self.tokenizer, self.target.vocab_size)
+
+    @classmethod
+    def from_json(cls, document: str) -> Manifest:
+        """Read a manifest.
+
+        Raises:
+            PackageVersionError: written with another schema version.
+            PackageError: not JSON, or a field is missing, unknown, of the wrong type or out of
+                range; the message gives its JSON path.
+        """
+        tree = parse_object(document)
+        _check_version(tree)
+        required = ["schema_version", "specdec_version", "engines", "tokenizer", "files"]
+        free = ["source", "checks", "costs"]
+        read_object(tree, "manifest", [*required, *free[:2]], free)
+        version = tree["specdec_version"]
+        if not isinstance(version, str) or not version:
+            raise FieldError("specdec_version", shown(version), "a non-empty string")
+        engines = read_object(tree["engines"], "engines", ["target"], ["draft"])
+        draft = engines.get("draft")
+        files = tree["files"]
+        if not isinstance(files, dict):
+            raise FieldError("files", shown(files), "an object")
+        return cls(
+            target=read_record(EngineEntry, engines["target"], "engines.target"),
+            draft=None if draft is None else read_record(EngineEntry, draft, "engines.draft"),
+            tokenizer=read_record(TokenizerEntry, tree["tokenizer"], "tokenizer"),
+            files={
+                name: read_record(FileEntry, entry, f"files[{shown(name)}]")
+                for name, entry in files.items()
+            },
+            specdec_version=version,
+            **{name: _free_form(tree, name) for name in free},
+        )
+
+    def to_json(self) -> str:
+        """Write the manifest: fields in the order of the format, files sorted, final newline.
+
+        Raises:
+            PackageError: a free-form section holds what JSON cannot, such as NaN or an array.
+        """
+        tree = {
+            "schema_version": SCHEMA_VERSION,
+            "specdec_version": self.specdec_version,
+            "engines": {
+                "target": _engine_tree(self.target),
+                "draft": None if self.draft is None else _engine_tree(self.draft),
+            },
+            "tokenizer": asdict(self.tokenizer),
+            "files": {name: asdict(self.files[name]) for name in sorted(self.files)},
+            "source": self.source,
+            "checks": self.checks,
+            "costs": self.costs,
+        }
+        try:
+            return json.dumps(tree, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        except (TypeError, ValueError) as error:
+            raise PackageError(
+                f"source, checks or costs cannot be written as JSON ({error}); "
+                "allowed are objects, arrays, text, finite numbers, true, false and null"
+            ) from error
+
+
+def write_manifest(directory: Path, manifest: Manifest) -> Path:
+    """Write `specdec.json` into `directory` in one step, and return its path.
+
+    The text is read back first: what would not load is never written.
+
+    Raises:
+        PackageError: the manifest would not load again, or the file cannot be written.
+    """
+    document = manifest.to_json()
+    Manifest.from_json(document)
+    path = directory / MANIFEST_NAME
+    partial = directory / f"{MANIFEST_NAME}.partial"
+    try:
+        partial.write_text(document, encoding="utf-8", newline="\n")
+        partial.replace(path)
+    except OSError as error:
+        raise PackageError(
+            f"{path} cannot be written ({error.strerror}); allowed is a writable directory"
+        ) from error
+    return path
+
+
+def _engine_tree(entry: EngineEntry) -> dict[str, Any]:
+    """An entry as JSON-ready data, without the record of a backend that it does not use."""
+    tree = asdict(entry)
+    if tree["tensorrt"] is None:
+        del tree["tensorrt"]
+    return tree
+
+
+def _check_version(tree: dict[str, Any]) -> None:
+    got = tree.get("schema_version", "missing")
+    if type(got) is not int:
+        raise FieldError("schema_version", shown(got), f"the integer {SCHEMA_VERSION}")
+    if got != SCHEMA_VERSION:
+        advice = "upgrade specdec" if got > SCHEMA_VERSION else "export the package again"
+        raise PackageVersionError(
+            f"specdec.json has schema_version {got}; this release reads {SCHEMA_VERSION}; {advice}"
+        )
+
+
+def _free_form(tree: dict[str, Any], name: str) -> dict[str, Any]:
+    value = tree.get(name, {})
+    if not isinstance(value, dict):
+        raise FieldError(name, shown(value), "an object")
+    return value
+
+
+def _check_file_names(files: Mapping[str, FileEntry]) -> None:
+    seen: dict[str, str] = {}
+    for name in files:
+        problem = path_problem(name)
+        if problem is not None:
+            raise FieldError(
+                f"files[{shown(name)}]",
+                f"no path of a package ({problem})",
+                "a relative path that stays inside it",
+            )
+        same = unicodedata.normalize("NFC", name).casefold()
+        if same == MANIFEST_NAME:
+            raise FieldError("files", f"listing {shown(name)}", "every file but the manifest")
+        if same in seen:
+            raise FieldError(
+                "files",
+                f"listing {shown(seen[same])} and {shown(name)}",
+                "names that differ in more than case, so that every file system holds both",
+            )
+        seen[same] = name
+
+
+def _check_listed(manifest: Manifest) -> None:
+    named = {
+        "engines.target.graph": manifest.target.graph,
+        "engines.draft.graph": manifest.draft.graph if manifest.draft else None,
+        "tokenizer.file": manifest.tokenizer.file,
+        "tokenizer.chat_template": manifest.tokenizer.chat_template,
+    }
+    for where, name in named.items():
+        if name is not None and name not in manifest.files:
+            raise FieldError(where, shown(name), "a file listed in files")
+
+
+def _check_pair(target: EngineEntry, draft: EngineEntry | None) -> None:
+    if target.shares_target_cache:
+        raise FieldError("engines.target.shares_target_cache", "true", "false")
+    if draft is None:
+        return
+    if draft.vocab_size != target.vocab_size:
+        raise FieldError(
+            "engines.draft.vocab_size", f"{draft.vocab_size}", f"the target's, {target.vocab_size}"
+        )
+    if not draft.shares_target_cache:
+        return
+    if target.layout != "in_place":
+        raise FieldError(
+            "engines.draft.shares_target_cache", "true", 'true for layout "in_place" only'
+        )
+    for name in _SHARED_GEOMETRY:
+        got, wanted = getattr(draft, name), getattr(target, name)
+        if got != wanted:
+            raise FieldError(
+                f"engines.draft.{name}", shown(got), f"the shared cache's, {shown(wanted)}"
+            )
+
+
+def _check_token_ids(tokenizer: TokenizerEntry, vocab_size: int) -> None:
+    named = {"tokenizer.bos_token_id": tokenizer.bos_token_id}
+    named |= {
+        f"tokenizer.eos_token_ids[{index}]": token_id
+        for index, token_id in enumerate(tokenizer.eos_token_ids)
+    }
+    for where, token_id in named.items():
+        if token_id is not None and token_id >= vocab_size:
+            raise FieldError(where, f"{token_id}", f"0 .. {vocab_size - 1}")

@@ -1,0 +1,4 @@
+"""Ranges of activations, found by running a traced graph over texts, and the scales they give.
+
+Recipes that quantize activations use it; it may use `graphs`, `weights` and ONNX Runtime.
+"""

@@ -1,0 +1,29 @@
+"""What `with` means for everything that has a `close`: it is closed at the end of the block."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TypeVar
+
+__all__ = ["Closing"]
+
+_Self = TypeVar("_Self", bound="Closing")
+
+
+class Closing:
+    """Base of classes whose `with` block ends with `close`."""
+
+    def close(self) -> None:
+        """Release what is held. Idempotent."""
+        raise NotImplementedError
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,141 @@
+"""`Session`: a conversation whose turns reuse the KV cache of the turns before.
+
+A turn is generated as if from scratch over all the session's tokens; what the cache shares
+with them is kept by truncating it to the longest common prefix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, cast
+
+from specdec.runtime.closing import Closing
+from specdec.runtime.decoding.results import GenerationResult
+from specdec.runtime.decoding.stream import GenerationStream
+from specdec.runtime.errors import ClosedError, PromptError
+from specdec.runtime.sampling.params import SamplingParams
+from specdec.runtime.text.prompts import Message, Prompt, is_messages
+
+__all__ = ["Session", "SessionHost"]
+
+
+class SessionHost(Protocol):
+    """What a session needs of its decoder."""
+
+    def check_open(self) -> None:
+        """Raise `ClosedError` when the decoder is closed."""
+        ...
+
+    def encode(
+        self,
+        prompt: Prompt,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        continues: bool = False,
+    ) -> list[int]:
+        """Token ids of a prompt; `continues` appends to a text that has begun."""
+        ...
+
+    def start(
+        self,
+        prompt_ids: list[int],
+        params: SamplingParams,
+        *,
+        reuse: bool = False,
+        on_end: Callable[[GenerationResult, bool], None] | None = None,
+    ) -> GenerationStream:
+        """Open a stream over ids; `on_end` gets the result and whether it failed."""
+        ...
+
+
+class Session(Closing):
+    """Made by `SpeculativeDecoder.session()`.
+
+    Text and ids are appended to the session's ids. Messages are appended to its history, and
+    the whole history is rendered again; each reply joins it as an assistant message. A
+    session is of one kind or the other. A cancelled turn stays with what was generated; a
+    turn that failed leaves no trace.
+    """
+
+    def __init__(self, decoder: SessionHost) -> None:
+        self._decoder = decoder
+        self._ids: list[int] = []
+        self._messages: list[Message] = []
+        self._closed = False
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """Every token of the session so far, prompts and outputs."""
+        return tuple(self._ids)
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The message history, replies included; empty for a session of text or ids."""
+        return tuple(self._messages)
+
+    def generate(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> GenerationResult:
+        """One turn; arguments and errors as `SpeculativeDecoder.generate`.
+
+        Raises:
+            ClosedError: the session was closed.
+            PromptError: also when messages and text or ids are mixed in one session.
+        """
+        return self.stream(prompt, params, tools=tools).drain()
+
+    def stream(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> GenerationStream:
+        """One turn, chunk by chunk; a closed stream keeps what was generated."""
+        if self._closed:
+            raise ClosedError("the session is closed; open another")
+        self._decoder.check_open()
+        params = params or SamplingParams()
+        if is_messages(prompt):
+            return self._stream_messages(cast("Sequence[Message]", prompt), params, tools)
+        if self._messages:
+            raise PromptError("this session holds messages; pass messages, not text or ids")
+        before = self._ids
+        new_ids = self._decoder.encode(prompt, tools, continues=bool(before))
+
+        def end(result: GenerationResult, failed: bool) -> None:
+            if not failed and self._ids is before:  # else it was reset meanwhile
+                self._ids = [*result.prompt_token_ids, *result.token_ids]
+
+        return self._decoder.start(before + new_ids, params, reuse=True, on_end=end)
+
+    def reset(self) -> None:
+        """Forget every turn, one that is still open included."""
+        self._ids = []
+        self._messages = []
+
+    def close(self) -> None:
+        """End the session; the decoder stays open. Idempotent."""
+        self._closed = True
+
+    def _stream_messages(
+        self,
+        messages: Sequence[Message],
+        params: SamplingParams,
+        tools: Sequence[Mapping[str, Any]] | None,
+    ) -> GenerationStream:
+        if self._ids and not self._messages:
+            raise PromptError("this session holds text or ids; pass text or ids, not messages")
+        before, history = self._ids, [*self._messages, *messages]
+
+        def end(result: GenerationResult, failed: bool) -> None:
+            if not failed and self._ids is before:
+                self._ids = [*result.prompt_token_ids, *result.token_ids]
+                self._messages = [*history, {"role": "assistant", "content": result.text}]
+
+        ids = self._decoder.encode(history, tools)
+        return self._decoder.start(ids, params, reuse=True, on_end=end)
