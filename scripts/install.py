@@ -117,7 +117,10 @@ def install_tensorrt() -> None:
 
 def native_operators() -> str:
     """Return one line: the instruction set of the native CPU operators, or why there are none."""
-    code = "from specdec.engines.native.library import native_library as n; print(n().isa or n().reason)"
+    code = (
+        "from specdec.engines.native.library import native_library as n;"
+        "print(n().isa or n().reason)"
+    )
     command = [sys.executable, "-c", code]
     said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
     return f"native CPU operators: {said}"
