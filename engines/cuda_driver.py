@@ -23,6 +23,7 @@ __all__ = ["CudaDevice", "open_driver", "require_memory", "visiting"]
 
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
 _INTEGRATED = 18  # CU_DEVICE_ATTRIBUTE_INTEGRATED
+_DEFAULT_STREAM = 0
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: does not wait for the default stream
 
 
@@ -103,10 +104,19 @@ class CudaDevice:
         return max(free.value, min(available, total.value)), total.value
 
     def allocate(self, num_bytes: int) -> int:
-        """Zeroed device memory; its address."""
+        """Zeroed device memory; its address.
+
+        The zeros are there when this returns: they are written on the default stream, which streams
+        of `create_stream` do not wait for, so a pass could have written its keys before.
+        """
         pointer = ctypes.c_uint64()
         self._call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(num_bytes))
-        self._call("cuMemsetD8_v2", pointer, ctypes.c_ubyte(0), ctypes.c_size_t(num_bytes))
+        try:
+            self._call("cuMemsetD8_v2", pointer, ctypes.c_ubyte(0), ctypes.c_size_t(num_bytes))
+            self.synchronize(_DEFAULT_STREAM)
+        except BaseException:
+            self.free(pointer.value)
+            raise
         return pointer.value
 
     def free(self, address: int) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from specdec.engines import Device, LoadedPackage, load_package
-from specdec.engines.cuda_driver import CudaDevice
+from specdec.engines.cuda_driver import visiting
 from specdec.engines.onnxruntime.engine import OrtEngine
 from specdec.engines.onnxruntime.options import OrtOptions
 
@@ -49,8 +49,5 @@ def free_memory(device: str) -> int | None:
     place = Device.parse(device)
     if place.kind == "cpu":
         return None
-    gpu = CudaDevice(place.index)
-    try:
+    with visiting(place.index) as gpu:
         return gpu.memory()[0]
-    finally:
-        gpu.release()

@@ -21,11 +21,11 @@ from specdec.engines.onnxruntime.gpu import (
     check_assignment,
     cuda_advice,
     cuda_failure,
-    find_cuda_libraries,
     gpu_providers,
     provider_name,
 )
 from specdec.engines.onnxruntime.huge_pages import on_huge_pages
+from specdec.engines.onnxruntime.libraries import find_cuda_libraries, find_tensorrt_libraries
 from specdec.engines.onnxruntime.load_cache import discard, mapped_graph
 from specdec.engines.onnxruntime.options import DEFAULT_ORT_OPTIONS, OrtOptions
 
@@ -73,6 +73,8 @@ def create_session(
     providers: list[Any] = [device.provider]
     if device.kind == "cuda":
         find_cuda_libraries(device)
+        if tensorrt is not None:
+            find_tensorrt_libraries(device)
         for entry in SESSION_ENTRIES:
             session_options.add_session_config_entry(entry, "1")
         providers = gpu_providers(device, options, tensorrt)

@@ -240,4 +240,4 @@ def free_cache(cache: DeviceCache) -> None:
         _, address = cache.buffers.popitem()
         cache.device.free(address)
     cache.device.destroy_stream(cache.stream)
-    cache.device.release()
+    cache.device.leave()

@@ -86,10 +86,10 @@ def load_tensorrt_engine(
         if owns:
             free_cache(cache)
         else:
-            gpu.release()
+            gpu.leave()
         raise
     if not owns:
-        gpu.release()  # the cache's owner holds the GPU
+        gpu.leave()  # the cache's owner holds the GPU
     return made
 
 
@@ -113,7 +113,7 @@ def _released_on_error(gpu: CudaDevice) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        gpu.release()
+        gpu.leave()
         raise
 
 

@@ -43,6 +43,7 @@ def test_options_of_the_cuda_provider() -> None:
         "device_id": "1",
         "use_tf32": "0",
         "arena_extend_strategy": "kSameAsRequested",
+        "sdpa_kernel": "19",
     }
     more = provider_options(GPU, OrtOptions(cuda_graphs=True, gpu_memory_limit=10**9))
     assert more["enable_cuda_graph"] == "1"

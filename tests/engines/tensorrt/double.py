@@ -47,7 +47,8 @@ class DoubleDriver:
         self.capability, self.free_bytes, self.gpus = capability, free, gpus
         self.calls: list[str] = []
         self.live: dict[int, Any] = {}
-        self.queues: dict[int, list[Callable[[], None]]] = {}
+        self.queues: dict[int, list[Callable[[], None]]] = {0: []}
+        """Work by stream; 0 is the default stream, for which no other waits."""
         self.contexts = self.current = 0
         self.integrated = False
         self.fail: dict[str, int] = {}
@@ -111,7 +112,8 @@ class DoubleDriver:
         self._allocate(pointer, size)
 
     def do_cuMemsetD8(self, address: Any, value: Any, size: Any) -> None:  # noqa: N802
-        ctypes.memset(_number(address), _number(value), _number(size))
+        numbers = (_number(address), _number(value), _number(size))
+        self.queues[0].append(lambda: ctypes.memset(*numbers) and None)
 
     def do_cuMemFree(self, address: Any) -> None:  # noqa: N802
         del self.live[_number(address)]

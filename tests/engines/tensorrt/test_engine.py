@@ -83,7 +83,8 @@ def machine(traced: Traced, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     yield Machine(traced, driver, module, tmp_path)
     gc.collect()
     assert driver.live == {}, "device or pinned memory leaks"
-    assert driver.queues == {}, "a stream leaks"
+    assert driver.queues == {0: []}, "a stream leaks, or zeros were not waited for"
+    assert driver.current == 0, "a context that was given back is still current"
     assert driver.contexts == 0, "the GPU's context leaks"
 
 
