@@ -1,0 +1,226 @@
+"""`BatchDecoder`: one package and many requests at once, for callers on any number of threads.
+
+with BatchDecoder.load("package", num_slots=4) as decoder:
+    requests = [decoder.submit(prompt, params) for prompt in prompts]
+    texts = [request.drain().text for request in requests]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from time import monotonic
+from typing import Any
+
+from specdec.engines.engine import EngineInfo
+from specdec.engines.slots import SlottedEngine
+from specdec.runtime.closing import Closing
+from specdec.runtime.decoding.parts import DrafterName, Parts
+from specdec.runtime.decoding.results import GenerationResult
+from specdec.runtime.drafting.acceptance import AcceptanceTable
+from specdec.runtime.drafting.costs import DEFAULT_COSTS, CostTable
+from specdec.runtime.drafting.draft_length import Savings
+from specdec.runtime.errors import InvalidParameterError
+from specdec.runtime.sampling.params import SamplingParams
+from specdec.runtime.sampling.randomness import RoundRandom
+from specdec.runtime.serving.batch_costs import BatchCosts
+from specdec.runtime.serving.requests import Event, Job, Request
+from specdec.runtime.serving.scheduler import Counters, Scheduler
+from specdec.runtime.serving.slot_engine import SlotEngine
+from specdec.runtime.text.chat import ChatTemplate
+from specdec.runtime.text.codec import TextCodec
+from specdec.runtime.text.prompts import Prompt, encode_prompt, fit_prompt
+
+__all__ = ["BatchDecoder"]
+
+_CHUNK = 128
+"""Rows of a prompt in one pass, which all other requests wait for."""
+
+
+class BatchDecoder(Closing):
+    """Generates for several requests at once; each text follows the target's law alone.
+
+    All methods may be called from any thread.
+    """
+
+    def __init__(
+        self,
+        target: SlottedEngine,
+        draft: SlottedEngine | None = None,
+        *,
+        shares_cache: bool = False,
+        codec: TextCodec | None = None,
+        chat: ChatTemplate | None = None,
+        eos_token_ids: Iterable[int] = (),
+        drafter: DrafterName = "auto",
+        costs: Mapping[str, Any] | None = None,
+        make_random: Callable[[SamplingParams], RoundRandom] | None = None,
+        max_queue: int = 256,
+        prefill_chunk: int = _CHUNK,
+        on_close: Callable[[], None] | None = None,
+    ) -> None:
+        """Build a decoder over slotted engines; it owns and closes them.
+
+        Args:
+            target: the model whose distribution every output follows; its slots are the number
+                of requests that run at once.
+            draft: a cheaper model with the same vocabulary and as many slots, or None.
+            shares_cache: the draft reads and writes the target's caches.
+            codec: tokenizer; without one, prompts are ids and there is no text.
+            chat: template for prompts that are messages.
+            eos_token_ids: the model's end tokens.
+            drafter: as in `SpeculativeDecoder`.
+            costs: measured seconds of a single request to start from.
+            make_random: replaces the source of randomness.
+            max_queue: requests that may wait for a slot; more are refused.
+            prefill_chunk: tokens of a prompt that are read in one pass.
+            on_close: called instead of closing the engines.
+
+        Raises:
+            InvalidParameterError: the models do not fit together, or a number is out of range.
+        """
+        _at_least("max_queue", max_queue, 0)
+        _at_least("prefill_chunk", prefill_chunk, 1)
+        if draft is not None and draft.num_slots != target.num_slots:
+            raise InvalidParameterError(
+                f"the draft has {draft.num_slots} slots and the target has {target.num_slots}; "
+                "a pair needs as many"
+            )
+        self._engines = [target] if draft is None else [draft, target]
+        self._on_close = on_close
+        self._codec, self._chat = codec, chat
+        shared = BatchCosts(CostTable.from_mapping(costs or {}) or DEFAULT_COSTS)
+        acceptance, savings = AcceptanceTable(), Savings()
+        parts = []
+        for slot in range(target.num_slots):
+            each = Parts.assemble(
+                SlotEngine(target, slot, prefill_chunk),
+                None if draft is None else SlotEngine(draft, slot, prefill_chunk),
+                drafter=drafter,
+                shares_cache=shares_cache,
+                codec=codec,
+                eos_token_ids=eos_token_ids,
+                costs=costs,
+                make_random=make_random,
+            )
+            each.costs, each.acceptance, each.savings = shared, acceptance, savings
+            parts.append(each)
+        self._parts = parts[0]
+        drafts = draft if self._parts.has_draft_model else None
+        self._scheduler = Scheduler(drafts, parts, shared, max_queue=max_queue)
+        self._closed = False
+
+    @property
+    def info(self) -> EngineInfo:
+        """Static facts of the target."""
+        return self._parts.target.info
+
+    @property
+    def num_running(self) -> int:
+        """Requests that have a slot."""
+        return self._scheduler.num_running
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests that wait for one."""
+        return self._scheduler.num_waiting
+
+    @property
+    def counters(self) -> Counters:
+        """Totals since the start."""
+        return self._scheduler.counters
+
+    @property
+    def has_chat_template(self) -> bool:
+        """True when prompts may be messages."""
+        return self._chat is not None and self._codec is not None
+
+    def submit(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+    ) -> Request:
+        """Queue a request.
+
+        Args:
+            prompt: text, token ids, or chat messages.
+            params: None is greedy with 128 new tokens.
+            tools: tool descriptions for the chat template.
+            priority: higher ones get a free slot first.
+            timeout: seconds until it is cancelled, waiting included; None for no limit.
+
+        Returns:
+            Its chunks as they arrive.
+
+        Raises:
+            PromptError: the prompt is empty, too long, or not understood.
+            InvalidParameterError: an option is illegal or cannot be honoured here.
+            BusyError: `max_queue` requests wait already.
+            ClosedError: the decoder is closed.
+        """
+        request = Request(self._scheduler.wake)
+        job = self.job(prompt, params, request.deliver, tools, priority, timeout)
+        request.attach(job)
+        self._scheduler.submit(job)
+        return request
+
+    def generate(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+    ) -> GenerationResult:
+        """`submit`, and wait for the end."""
+        return self.submit(
+            prompt, params, tools=tools, priority=priority, timeout=timeout
+        ).drain()
+
+    def job(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None,
+        deliver: Callable[[Event], None],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+    ) -> Job:
+        """Check a request and make it a job for `start`; raises as `submit`."""
+        if timeout is not None and not timeout > 0:
+            raise InvalidParameterError(f"timeout is {timeout}; allowed is above 0 seconds")
+        params = params or SamplingParams()
+        self._parts.check_supported(params)
+        ids = encode_prompt(prompt, self._codec, self._chat, tools)
+        ids = fit_prompt(ids, params, self.info.vocab_size, self.info.max_length)
+        deadline = None if timeout is None else monotonic() + timeout
+        return Job(ids, params, priority, deadline, deliver)
+
+    def start(self, job: Job) -> None:
+        """Queue a job; its events go to `job.deliver` on the scheduler's thread."""
+        self._scheduler.submit(job)
+
+    def wake(self) -> None:
+        """Make the scheduler look at cancelled jobs at once."""
+        self._scheduler.wake()
+
+    def close(self) -> None:
+        """Cancel every request, wait for their ends, and release the engines. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        self._scheduler.close()
+        if self._on_close is not None:
+            self._on_close()
+            return
+        for engine in self._engines:
+            engine.close()
+
+
+def _at_least(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise InvalidParameterError(f"{name} is {value}; allowed is {least} or more")
