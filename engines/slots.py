@@ -77,7 +77,11 @@ class SlottedEngine(Protocol):
 
 
 class EngineSlots:
-    """Several engines of one model, each with a cache of its own, as the slots of one."""
+    """Several engines of one model, each with a cache of its own, as the slots of one.
+
+    Attributes:
+        engines: one for each slot.
+    """
 
     def __init__(self, engines: Sequence[Engine]) -> None:
         """Take over engines of equal geometry, one for each slot.
@@ -93,26 +97,26 @@ class EngineSlots:
                 f"the engines of two slots differ: {engines[0].info} and {different[0]}; allowed "
                 "are engines of one model"
             )
-        self._engines = tuple(engines)
+        self.engines = tuple(engines)
 
     @property
     def info(self) -> EngineInfo:
         """Static facts of the model."""
-        return self._engines[0].info
+        return self.engines[0].info
 
     @property
     def num_slots(self) -> int:
         """How many sequences have a cache."""
-        return len(self._engines)
+        return len(self.engines)
 
     @property
     def prefill_chunk(self) -> int | None:
         """Rows per pass that suit a long prompt, where the engines say so."""
-        return getattr(self._engines[0], "prefill_chunk", None)
+        return getattr(self.engines[0], "prefill_chunk", None)
 
     def slot_length(self, slot: int) -> int:
         """See `SlottedEngine.slot_length`."""
-        return self._engines[slot].length
+        return self.engines[slot].length
 
     def forward_rows(self, rows: Sequence[SlotRows]) -> list[NDArray[np.floating[Any]]]:
         """See `SlottedEngine.forward_rows`; the passes run one after the other."""
@@ -121,7 +125,7 @@ class EngineSlots:
         scored: list[NDArray[np.floating[Any]]] = []
         try:
             for entry in rows:
-                logits = self._engines[entry.slot].forward(
+                logits = self.engines[entry.slot].forward(
                     entry.token_ids[np.newaxis], entry.num_logits
                 )
                 scored.append(logits[0].copy() if len(rows) > 1 else logits[0])
@@ -134,11 +138,11 @@ class EngineSlots:
 
     def truncate_slot(self, slot: int, length: int) -> None:
         """See `SlottedEngine.truncate_slot`."""
-        self._engines[slot].truncate(length)
+        self.engines[slot].truncate(length)
 
     def close(self) -> None:
         """Close every engine."""
-        for engine in self._engines:
+        for engine in self.engines:
             engine.close()
 
 

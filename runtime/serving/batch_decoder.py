@@ -8,11 +8,15 @@ with BatchDecoder.load("package", num_slots=4) as decoder:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from os import PathLike
 from time import monotonic
 from typing import Any
 
 from specdec.engines.engine import EngineInfo
+from specdec.engines.load import load_package
+from specdec.engines.onnxruntime.options import DEFAULT_ORT_OPTIONS, OrtOptions
 from specdec.engines.slots import SlottedEngine
+from specdec.engines.slotted import slotted
 from specdec.runtime.closing import Closing
 from specdec.runtime.decoding.parts import DrafterName, Parts
 from specdec.runtime.decoding.results import GenerationResult
@@ -108,6 +112,62 @@ class BatchDecoder(Closing):
         drafts = draft if self._parts.has_draft_model else None
         self._scheduler = Scheduler(drafts, parts, shared, max_queue=max_queue)
         self._closed = False
+
+    @classmethod
+    def load(
+        cls,
+        path: str | PathLike[str],
+        *,
+        num_slots: int = 4,
+        device: str = "cpu",
+        draft_device: str | None = None,
+        verify_checksums: bool = True,
+        num_threads: int | None = None,
+        drafter: DrafterName = "auto",
+        ort: OrtOptions = DEFAULT_ORT_OPTIONS,
+        max_queue: int = 256,
+        prefill_chunk: int = _CHUNK,
+    ) -> BatchDecoder:
+        """Load a package directory written by `specdec-export`.
+
+        Args:
+            path: the directory.
+            num_slots: requests that run at once, each with a KV cache of its own.
+            max_queue, prefill_chunk: as in the constructor; the others as in
+                `SpeculativeDecoder.load`, and so the errors.
+
+        Raises:
+            InvalidParameterError: a number is out of range.
+            EngineError: also when the backend holds one sequence alone.
+        """
+        _at_least("num_slots", num_slots, 1)
+        package = load_package(
+            path,
+            device=device,
+            draft_device=draft_device,
+            verify_checksums=verify_checksums,
+            num_threads=num_threads,
+            load_draft=drafter not in ("ngram", "none"),
+            ort=ort,
+        )
+        try:
+            target, draft = slotted(package, num_slots)
+            template = package.chat_template
+            return cls(
+                target,
+                draft,
+                shares_cache=package.draft_shares_cache,
+                codec=TextCodec(package.tokenizer_path),
+                chat=None if template is None else ChatTemplate(template, package.special_tokens),
+                eos_token_ids=package.manifest.tokenizer.eos_token_ids,
+                drafter=drafter,
+                costs=package.manifest.costs,
+                max_queue=max_queue,
+                prefill_chunk=prefill_chunk,
+            )
+        except BaseException:
+            package.close()
+            raise
 
     @property
     def info(self) -> EngineInfo:
