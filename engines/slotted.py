@@ -12,9 +12,7 @@ from specdec.engines.slots import EngineSlots, SlottedEngine
 __all__ = ["slotted"]
 
 
-def slotted(
-    package: LoadedPackage, num_slots: int
-) -> tuple[SlottedEngine, SlottedEngine | None]:
+def slotted(package: LoadedPackage, num_slots: int) -> tuple[SlottedEngine, SlottedEngine | None]:
     """The target and the draft of `package`, each with `num_slots` KV caches.
 
     An engine that has slots of its own is taken as it is; others on ONNX Runtime get a cache for

@@ -52,6 +52,12 @@ class AsyncStream(AsyncIterator[Chunk]):
         self._decoder.start(job)
         self._job = job
 
+    @property
+    def timed_out(self) -> bool:
+        """True when the request ended because its time was over."""
+        ended = self.result is not None and self.result.finish_reason == "cancelled"
+        return ended and self._job is not None and self._job.is_late()
+
     def __aiter__(self) -> AsyncStream:
         return self
 
@@ -121,9 +127,7 @@ class AsyncDecoder:
         timeout: float | None = None,
     ) -> GenerationResult:
         """`stream`, and wait for the end."""
-        stream = await self.stream(
-            prompt, params, tools=tools, priority=priority, timeout=timeout
-        )
+        stream = await self.stream(prompt, params, tools=tools, priority=priority, timeout=timeout)
         return await stream.drain()
 
     async def aclose(self) -> None:

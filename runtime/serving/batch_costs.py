@@ -34,6 +34,12 @@ class BatchCosts:
         self._target = start.fresh()
         self._draft = _draft_curve(start)
         self.num_running = 1
+        self._measured = False
+
+    @property
+    def plain_seconds(self) -> float | None:
+        """Seconds of a pass of one row over a short context; None before a pass was measured."""
+        return float(self._target.verify(1, 0)[0]) if self._measured else None
 
     def draft(self, context: int) -> float:
         """d(B) / B, seconds a drafted token."""
@@ -65,6 +71,7 @@ class BatchCosts:
             rows: of all its sequences.
             context: mean length of their caches.
         """
+        self._measured = self._measured or not drafts
         if rows <= _MOST_ROWS:
             (self._draft if drafts else self._target).measure_verify(rows, seconds, context)
 

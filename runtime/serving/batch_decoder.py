@@ -92,7 +92,7 @@ class BatchDecoder(Closing):
         self._engines = [target] if draft is None else [draft, target]
         self._on_close = on_close
         self._codec, self._chat = codec, chat
-        shared = BatchCosts(CostTable.from_mapping(costs or {}) or DEFAULT_COSTS)
+        shared = self._costs = BatchCosts(CostTable.from_mapping(costs or {}) or DEFAULT_COSTS)
         acceptance, savings = AcceptanceTable(), Savings()
         parts = []
         for slot in range(target.num_slots):
@@ -185,6 +185,22 @@ class BatchDecoder(Closing):
         return self._scheduler.num_waiting
 
     @property
+    def has_room(self) -> bool:
+        """True while a request would be taken."""
+        return not self._closed and self._scheduler.has_room
+
+    @property
+    def codec(self) -> TextCodec | None:
+        """The tokenizer, where there is one."""
+        return self._codec
+
+    @property
+    def plain_tokens_per_second(self) -> float | None:
+        """What plain decoding of one request would run at, from measured passes; None at first."""
+        seconds = self._costs.plain_seconds
+        return None if seconds is None else 1.0 / seconds
+
+    @property
     def counters(self) -> Counters:
         """Totals since the start."""
         return self._scheduler.counters
@@ -237,9 +253,7 @@ class BatchDecoder(Closing):
         timeout: float | None = None,
     ) -> GenerationResult:
         """`submit`, and wait for the end."""
-        return self.submit(
-            prompt, params, tools=tools, priority=priority, timeout=timeout
-        ).drain()
+        return self.submit(prompt, params, tools=tools, priority=priority, timeout=timeout).drain()
 
     def job(
         self,

@@ -106,6 +106,15 @@ class Scheduler:
         """Requests that wait for one."""
         return len(self._queue)
 
+    @property
+    def has_room(self) -> bool:
+        """True while another job would be taken."""
+        return not self._closing and len(self._queue) < self._max_queue + self._num_free
+
+    @property
+    def _num_free(self) -> int:
+        return sum(slot.job is None for slot in self._slots)
+
     def submit(self, job: Job) -> None:
         """Queue a job.
 
@@ -116,8 +125,7 @@ class Scheduler:
         with self._changed:
             if self._closing:
                 raise ClosedError("the decoder is closed; load it again")
-            free = sum(slot.job is None for slot in self._slots)
-            if len(self._queue) >= self._max_queue + free:
+            if not self.has_room:
                 raise BusyError(
                     f"{len(self._slots)} requests run and {len(self._queue)} wait; allowed are "
                     f"{self._max_queue} that wait: try again later"

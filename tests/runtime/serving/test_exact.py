@@ -127,9 +127,7 @@ def _random_params(rng: random.Random) -> SamplingParams:
 
 @pytest.mark.parametrize("shares_cache", [False, True])
 @pytest.mark.parametrize("drafter", ["auto", "model", "ngram", "none"])
-def test_random_arrivals_give_the_texts_of_requests_alone(
-    shares_cache: bool, drafter: str
-) -> None:
+def test_random_arrivals_give_the_texts_of_requests_alone(shares_cache: bool, drafter: str) -> None:
     """Seeded texts do not depend on arrival, slots, cancellations or prompts read in chunks."""
     rng = random.Random(f"{shares_cache} {drafter}")
     alone, _, _ = pair(shares_cache=shares_cache, drafter=drafter)
