@@ -1,7 +1,7 @@
-"""Many requests over one package: continuous batching, its exactness that of a single request.
+"""Many requests over one package: a scheduler of joint passes, and the decoders that stand on it.
 
-Holds the scheduler, the decoders that stand on it and the server; uses the whole runtime and
-`engines.slots`, and needs the extra `serve`. Only the commands and hosts use it.
+The commands and hosts may use it; it may use `engines.slots`, greenlet, and every folder of the
+runtime but the report, the audit and `embed`.
 """
 
 from __future__ import annotations

@@ -27,8 +27,9 @@ from specdec.runtime.errors import InvalidParameterError
 from specdec.runtime.sampling.params import SamplingParams
 from specdec.runtime.sampling.randomness import RoundRandom
 from specdec.runtime.serving.batch_costs import BatchCosts
+from specdec.runtime.serving.counters import Counters
 from specdec.runtime.serving.requests import Event, Job, Request
-from specdec.runtime.serving.scheduler import Counters, Scheduler
+from specdec.runtime.serving.scheduler import Scheduler
 from specdec.runtime.serving.slot_engine import SlotEngine
 from specdec.runtime.text.chat import ChatTemplate
 from specdec.runtime.text.codec import TextCodec

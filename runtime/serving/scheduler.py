@@ -14,7 +14,7 @@ from __future__ import annotations
 import heapq
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import monotonic, perf_counter
 from typing import Any
 
@@ -29,29 +29,14 @@ from specdec.runtime.decoding.parts import Parts
 from specdec.runtime.decoding.results import GenerationResult
 from specdec.runtime.errors import BusyError, ClosedError
 from specdec.runtime.serving.batch_costs import BatchCosts
+from specdec.runtime.serving.counters import Counters
 from specdec.runtime.serving.requests import Job
 from specdec.runtime.serving.slot_engine import Pass
 
-__all__ = ["Counters", "Scheduler"]
+__all__ = ["Scheduler"]
 
 _IDLE_SECONDS = 0.5
 """How long the loop sleeps without work before it looks at deadlines again."""
-
-
-@dataclass
-class Counters:
-    """Totals since the start, for metrics."""
-
-    finished: dict[str, int] = field(default_factory=dict)
-    """Requests by finish reason, "error" included."""
-    prompt_tokens: int = 0
-    new_tokens: int = 0
-    drafted: int = 0
-    accepted: int = 0
-    rounds: int = 0
-    target_passes: int = 0
-    draft_passes: int = 0
-    target_rows: int = 0
 
 
 @dataclass(eq=False)
@@ -220,20 +205,13 @@ class Scheduler:
         except BaseException as error:
             if generation is not None:
                 generation.stop()
-            self.counters.finished["error"] = self.counters.finished.get("error", 0) + 1
+            self.counters.count("error")
             job.deliver(error)
         finally:
             slot.job = slot.runner = None
 
     def _finish(self, job: Job, result: GenerationResult) -> None:
-        counters, stats = self.counters, result.stats
-        reason = result.finish_reason
-        counters.finished[reason] = counters.finished.get(reason, 0) + 1
-        counters.prompt_tokens += len(result.prompt_token_ids)
-        counters.new_tokens += len(result.token_ids)
-        counters.drafted += stats.drafted
-        counters.accepted += stats.accepted
-        counters.rounds += stats.rounds
+        self.counters.add(result)
         job.deliver(result)
 
     def _resume(self, slot: _Slot, *outcome: Any) -> None:

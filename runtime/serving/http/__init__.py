@@ -1,5 +1,5 @@
 """The HTTP server: OpenAI's wire format over `AsyncDecoder`, metrics, and a page to try it.
 
-`specdec-serve` and the Ray deployment use it; it uses `runtime.serving`, Starlette (a small,
-well-kept ASGI toolkit without what we do not need), pydantic and prometheus-client.
+The commands and deployments may use it; it may use the rest of `runtime.serving`, Starlette,
+pydantic and prometheus-client.
 """

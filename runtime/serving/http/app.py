@@ -11,9 +11,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from pydantic import ValidationError
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
@@ -21,26 +19,20 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from specdec.runtime.decoding.results import GenerationResult
-from specdec.runtime.errors import (
-    BusyError,
-    ClosedError,
-    InvalidParameterError,
-    NoTokenLeftError,
-    SpecdecError,
-)
+from specdec.runtime.errors import InvalidParameterError
 from specdec.runtime.sampling.params import SamplingParams
 from specdec.runtime.serving.asynchronous import AsyncDecoder, AsyncStream
 from specdec.runtime.serving.batch_decoder import BatchDecoder
 from specdec.runtime.serving.http.answers import (
     ChatAnswers,
     CompletionAnswers,
-    error_body,
     figures,
 )
-from specdec.runtime.serving.http.guard import BodyTooLargeError, Guard, too_large
+from specdec.runtime.serving.http.faults import UnknownModelError, handlers
+from specdec.runtime.serving.http.guard import Guard
 from specdec.runtime.serving.http.metrics import Metrics
 from specdec.runtime.serving.http.settings import ServerSettings
-from specdec.runtime.serving.http.streams import TimedOutError, sse, timed
+from specdec.runtime.serving.http.streams import sse, timed
 from specdec.runtime.serving.http.wire import ChatRequest, CompletionRequest, GenerationRequest
 from specdec.runtime.text.codec import TextCodec
 from specdec.runtime.text.prompts import Prompt
@@ -53,11 +45,9 @@ _PAGE = {
     "/page.js": ("page.js", "text/javascript"),
     "/page.css": ("page.css", "text/css"),
 }
-_POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'"
-
-
-class _UnknownModelError(Exception):
-    """A request asks for a model that is not served here."""
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:"
+)
 
 
 class _Server:
@@ -140,7 +130,7 @@ class _Server:
 
     def _check_model(self, name: str) -> None:
         if name != self._settings.model:
-            raise _UnknownModelError(
+            raise UnknownModelError(
                 f"model is {name!r}; allowed is {self._settings.model!r}, the one served here"
             )
 
@@ -148,7 +138,7 @@ class _Server:
         """The body, checked.
 
         Raises:
-            ValidationError, _UnknownModelError: it is not what this server takes.
+            ValidationError, UnknownModelError: it is not what this server takes.
         """
         body = kind.model_validate_json(await request.body())
         self._check_model(body.model)
@@ -214,8 +204,8 @@ class _Server:
         streams: list[AsyncStream],
         num_prompts: int,
     ) -> Response:
-        plain = self._decoder.decoder.plain_tokens_per_second
-        events = sse(body, answers, streams, num_prompts, self.metrics, self._codec, plain)
+        decoder = self._decoder.decoder
+        events = sse(body, answers, streams, num_prompts, self.metrics, decoder)
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
@@ -261,57 +251,6 @@ def create_app(decoder: BatchDecoder, settings: ServerSettings) -> Starlette:
             *(Route(path, server.page) for path in _PAGE),
         ],
         middleware=middleware,
-        exception_handlers={
-            ValidationError: _invalid,
-            SpecdecError: _refused,
-            _UnknownModelError: _unknown,
-            TimedOutError: _late,
-            ClientDisconnect: _left,
-            HTTPException: _http,
-            BodyTooLargeError: lambda request, error: too_large(settings.max_body_bytes),
-        },
+        exception_handlers=handlers(settings.max_body_bytes),
         lifespan=lifespan,
     )
-
-
-async def _invalid(request: Request, error: Exception) -> Response:
-    """What is wrong with a body: the first three faults, each with its field."""
-    assert isinstance(error, ValidationError)
-    faults = []
-    for fault in error.errors(include_url=False, include_input=False, include_context=False)[:3]:
-        place = ".".join(str(part) for part in fault["loc"]) or "the body"
-        known = fault["type"] != "extra_forbidden"
-        faults.append(f"{place}: {fault['msg']}" if known else f"{place}: unknown field")
-    return JSONResponse(error_body("; ".join(faults), "invalid_request_error", "invalid_body"), 400)
-
-
-async def _refused(request: Request, error: Exception) -> Response:
-    """An error of the runtime: the caller's, or, where it is the engine's, ours."""
-    assert isinstance(error, SpecdecError)
-    code = f"specdec_{error.code}"
-    if isinstance(error, BusyError):
-        body = error_body(str(error), "rate_limit_error", "busy")
-        return JSONResponse(body, 429, headers={"Retry-After": "1"})
-    if isinstance(error, ClosedError):
-        return JSONResponse(error_body("the server is ending", "server_error", code), 503)
-    caller = isinstance(error, (ValueError, NoTokenLeftError))
-    kind = "invalid_request_error" if caller else "server_error"
-    return JSONResponse(error_body(str(error), kind, code), 400 if caller else 500)
-
-
-async def _unknown(request: Request, error: Exception) -> Response:
-    return JSONResponse(error_body(str(error), "invalid_request_error", "model_not_found"), 404)
-
-
-async def _late(request: Request, error: Exception) -> Response:
-    return JSONResponse(error_body(str(error), "timeout_error", "timeout"), 504)
-
-
-async def _left(request: Request, error: Exception) -> Response:
-    return Response(status_code=499)
-
-
-async def _http(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    message = f"{request.method} {request.url.path}: {error.detail}"
-    return JSONResponse(error_body(message, "invalid_request_error"), error.status_code)

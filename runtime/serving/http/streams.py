@@ -11,6 +11,7 @@ from typing import Any
 from specdec.runtime.decoding.results import Chunk, GenerationResult
 from specdec.runtime.errors import SpecdecError
 from specdec.runtime.serving.asynchronous import AsyncStream
+from specdec.runtime.serving.batch_decoder import BatchDecoder
 from specdec.runtime.serving.http.answers import (
     ChatAnswers,
     CompletionAnswers,
@@ -20,7 +21,6 @@ from specdec.runtime.serving.http.answers import (
 )
 from specdec.runtime.serving.http.metrics import Metrics
 from specdec.runtime.serving.http.wire import GenerationRequest
-from specdec.runtime.text.codec import TextCodec
 
 __all__ = ["TimedOutError", "sse", "timed"]
 
@@ -70,10 +70,11 @@ async def sse(
     streams: Sequence[AsyncStream],
     num_prompts: int,
     metrics: Metrics,
-    codec: TextCodec,
-    plain_tokens_per_second: float | None,
+    decoder: BatchDecoder,
 ) -> AsyncIterator[bytes]:
     """Events of all choices as they arrive, ended by `[DONE]`; a client that leaves ends them."""
+    codec = decoder.codec
+    assert codec is not None
     chunks: asyncio.Queue[tuple[int, Chunk] | None] = asyncio.Queue()
     work = asyncio.gather(
         *(timed(stream, metrics, chunks, index) for index, stream in enumerate(streams))
@@ -108,9 +109,8 @@ async def sse(
         if wants_usage or body.specdec_details:
             document = answers.last(results, num_prompts)
             if body.specdec_details:
-                document["specdec"] = [
-                    figures(result.stats, plain_tokens_per_second) for result in results
-                ]
+                plain = decoder.plain_tokens_per_second
+                document["specdec"] = [figures(result.stats, plain) for result in results]
             yield _event(document)
         yield b"data: [DONE]\n\n"
     finally:

@@ -14,7 +14,12 @@ from specdec.runtime import SamplingParams
 from specdec.runtime.sampling.randomness import CounterRandom
 from specdec.runtime.serving import BatchDecoder
 from tests.support.decoders import pair
-from tests.support.enumeration import Branching, chain_law, exact_law, largest_error
+from tests.support.enumeration import (
+    Branching,
+    chain_distribution,
+    exact_distribution,
+    largest_error,
+)
 from tests.support.serving import batch_of
 from tests.support.table_engine import TableEngine, nearby_table, random_table
 
@@ -102,10 +107,10 @@ def test_the_law_beside_other_requests(verify: str, shares_cache: bool) -> None:
             mixed += decoder.counters.target_passes - passes < rounds + 5
             return result.token_ids
 
-        law = exact_law(program)
+        law = exact_distribution(program)
     assert mixed > 0, "the requests never shared a pass"
     assert len(texts) == 1, "what is seeded or greedy depends on what runs beside it"
-    expected = chain_law(targets[0].logits_after, PROMPT, params, frozenset())
+    expected = chain_distribution(targets[0].logits_after, PROMPT, params, frozenset())
     assert math.isclose(sum(law.values()), 1.0, abs_tol=1e-10)
     assert largest_error(law, expected) < 1e-12
 
