@@ -134,11 +134,11 @@ class BatchDecoder(Closing):
         Args:
             path: the directory.
             num_slots: requests that run at once, each with a KV cache of its own.
-            max_queue, prefill_chunk: as in the constructor; the others as in
-                `SpeculativeDecoder.load`, and so the errors.
+            max_queue, prefill_chunk: as in the constructor.
+
+        The other arguments and the errors are those of `SpeculativeDecoder.load`.
 
         Raises:
-            InvalidParameterError: a number is out of range.
             EngineError: also when the backend holds one sequence alone.
         """
         _at_least("num_slots", num_slots, 1)
