@@ -56,7 +56,7 @@ CXX=aarch64-linux-gnu-g++ python3 scripts/native_library.py --out "$tree/engines
 root=$into/root
 cat >"$tree/python" <<END
 #!/bin/sh
-exec qemu-aarch64 -cpu max -L "$root" \\
+exec qemu-aarch64 -cpu cortex-a76 -L "$root" \\
   -E LD_LIBRARY_PATH="$root/lib/aarch64-linux-gnu:$root/usr/lib/aarch64-linux-gnu" \\
   -E PYTHONHOME="$root/usr" -E PYTHONPATH="$tree:$into/site" -E PYTHONDONTWRITEBYTECODE=1 \\
   "$root/usr/bin/python3.11" "\$@"
