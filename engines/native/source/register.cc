@@ -15,6 +15,8 @@ const OrtCustomOp* (*const kOperators[])() = {
     gather_blocks,
     matmul_fp16,
     matmul_blocks,
+    attention_float,
+    attention_fp16,
 };
 
 // The domain of this process, never released: sessions keep pointers into it.
