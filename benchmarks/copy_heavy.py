@@ -1,4 +1,4 @@
-"""Look-up drafting where the answer repeats the prompt: quotes, edits, retrieval.
+"""Time look-up drafting where the answer repeats the prompt: quotes, edits, retrieval.
 
     python benchmarks/copy_heavy.py PACKAGE [--tokens 256] [--repeats 3] [--temperature 0]
 

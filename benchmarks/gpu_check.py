@@ -1,4 +1,4 @@
-"""Does the package's GPU path work on this machine, and how fast is it? One command.
+"""Check the GPU path of packages on this machine, and measure its speed, with one command.
 
     python benchmarks/gpu_check.py [--device cuda:0] [--budget-minutes 8] [--json FILE]
     python benchmarks/gpu_check.py --device cpu --made-for cuda --tiny      # on any machine

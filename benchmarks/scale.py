@@ -1,4 +1,4 @@
-"""How the speed-up changes with context, with the length of the output, and with a cheaper draft.
+"""Measure the speed-up over context, length of the output, and cost of the draft.
 
     python benchmarks/scale.py PACKAGE [--part context] [--part output] [--part depth]
 

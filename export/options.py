@@ -1,4 +1,4 @@
-"""What a caller asks of an export, checked once."""
+"""Options of an export, validated when constructed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The export from end to end: two sources in, one checked package out."""
+"""Run the export from end to end: from two model sources to one checked package."""
 
 from __future__ import annotations
 

@@ -83,6 +83,7 @@ def test_the_tests_mirror_the_code() -> None:
     assert unknown == set()
 
 
+@pytest.mark.slow
 def test_a_planted_import_breaks_a_contract(tmp_path: Path) -> None:
     """The rules of pyproject.toml over a copy of the tree in which a folder imports upwards."""
     pytest.importorskip("importlinter", reason="holds the contracts")

@@ -147,6 +147,7 @@ def test_a_simulated_target_has_a_size(capsys: Captured) -> None:
     assert "allowed is 1M .. 20B" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_simulated_target_is_benchmarked(capsys: Captured) -> None:
     pytest.importorskip("optimum.exporters.onnx", reason="builds the model")
     arguments = ["--simulate-target", "1M", "--simulate-acceptance", "1.0", "--repeats", "1"]

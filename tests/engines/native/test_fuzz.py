@@ -13,6 +13,8 @@ import pytest
 
 from tests.engines.native.graphs import Library
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g1"]
 
