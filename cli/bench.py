@@ -130,6 +130,10 @@ def command(
         return _compare(*compare)
     if bool(packages) == bool(options["simulate_target"]):
         raise click.UsageError("give a package directory, or --simulate-target SIZE")
+    from specdec.engines.storage.writing import check_output, write_file
+
+    if out is not None:
+        check_output(out)
     texts = _texts(options)
     with _sources(packages, options) as directories:
         report = _measure(directories, texts, options)
@@ -137,7 +141,7 @@ def command(
 
     document = json.dumps(to_data(report), ensure_ascii=False, allow_nan=False)
     if out is not None:
-        out.write_text(document + "\n", encoding="utf-8")
+        write_file(out, document + "\n")
     if as_json:
         click.echo(document)
     else:

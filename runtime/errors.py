@@ -2,6 +2,7 @@
 
     SpecdecError                       1
     +-- MissingDependencyError         2   an optional dependency is not installed
+    +-- OutputError                    3   a file cannot be written; the old one is as it was
     +-- PackageError                  10   a package directory cannot be used
     |   +-- PackageIntegrityError     11   missing file, wrong size, wrong checksum
     |   +-- PackageVersionError       12   schema version this release does not read
@@ -28,6 +29,7 @@ from specdec.engines.errors import (
     EngineError,
     MissingDependencyError,
     NumericalError,
+    OutputError,
     PackageError,
     PackageIntegrityError,
     PackageVersionError,
@@ -44,6 +46,7 @@ __all__ = [
     "MissingDependencyError",
     "NoTokenLeftError",
     "NumericalError",
+    "OutputError",
     "PackageError",
     "PackageIntegrityError",
     "PackageVersionError",
