@@ -11,7 +11,10 @@ from specdec.engines.devices import Device
 from specdec.engines.errors import EngineError
 from specdec.engines.package.entries import EngineEntry
 
-__all__ = ["DEFAULT_ORT_OPTIONS", "OrtOptions", "check_applies"]
+__all__ = ["DEFAULT_ORT_OPTIONS", "MAX_THREADS", "OrtOptions", "check_applies"]
+
+MAX_THREADS = 1024
+"""Most CPU threads of an engine."""
 
 
 def _check_type(name: str, value: object, wanted: type, allowed: str) -> None:
@@ -58,8 +61,11 @@ class OrtOptions:
                 f"gpu_memory_limit is {limit!r}; allowed is None or a number of bytes above 0"
             )
         if self.load_cache is not None:
-            if not isinstance(self.load_cache, (str, PathLike)) or not str(self.load_cache):
-                raise EngineError(f"load_cache is {self.load_cache!r}; allowed is None or a path")
+            is_path = isinstance(self.load_cache, (str, PathLike))
+            if not is_path or not str(self.load_cache) or "\0" in str(self.load_cache):
+                raise EngineError(
+                    f"load_cache is {self.load_cache!r}; allowed is None or a path without NUL"
+                )
             object.__setattr__(self, "load_cache", Path(self.load_cache))
 
 

@@ -78,6 +78,8 @@ def read_package(path: str | os.PathLike[str], verify_checksums: bool = True) ->
         PackageIntegrityError: a file is missing, has another size, or fails its checksum.
         PackageError: there is no package at `path`, or it is malformed or unsafe.
     """
+    if not isinstance(verify_checksums, bool):
+        raise PackageError(f"verify_checksums is {verify_checksums!r}; allowed is True or False")
     root = _resolve_root(path)
     manifest = _read_manifest(root)
     files = {name: _resolve_file(root, name, manifest) for name in manifest.files}
@@ -93,6 +95,8 @@ def read_package(path: str | os.PathLike[str], verify_checksums: bool = True) ->
 
 
 def _resolve_root(path: str | os.PathLike[str]) -> Path:
+    if not isinstance(path, (str, os.PathLike)):
+        raise PackageError(f"the package is {path!r}; allowed is the path of its directory")
     given = Path(path)
     try:
         root = Path(os.path.realpath(given, strict=True))
