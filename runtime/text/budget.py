@@ -41,7 +41,8 @@ class Budget:
             cancelled: asked every few steps, in the rendering thread.
             seconds: most time it may take.
         """
-        self._characters = self.most_characters = _CHARACTERS[0] + _CHARACTERS[1] * size
+        #: Characters that may still be made.
+        self.left = self.most_characters = _CHARACTERS[0] + _CHARACTERS[1] * size
         self._steps = self.most_steps = _STEPS[0] + _STEPS[1] * size
         self._cancelled = cancelled
         self._seconds = seconds
@@ -58,7 +59,7 @@ class Budget:
             PromptError: more than the budget has.
         """
         self.check(count)
-        self._characters -= count
+        self.left -= count
 
     def check(self, count: int) -> None:
         """Refuse what would make `count` characters, without making or charging them.
@@ -66,7 +67,7 @@ class Budget:
         Raises:
             PromptError: more than the budget has.
         """
-        if count > self._characters:
+        if count > self.left:
             raise PromptError(
                 "the chat template was stopped: it makes more than "
                 f"{self.most_characters} characters of these messages; shorten them, or use "

@@ -41,7 +41,7 @@ def weigh(budget: Budget, value: Any) -> int:
         PromptError: more than the budget has.
     """
     count, pending = 0, [value]
-    while pending:
+    while pending and count + len(pending) <= budget.left:
         item = pending.pop()
         if isinstance(item, (str, bytes)):
             count += len(item)
@@ -51,7 +51,7 @@ def weigh(budget: Budget, value: Any) -> int:
             pending.extend(item.keys())
             pending.extend(item.values())
         count += 1
-        budget.check(count + len(pending))
+    budget.check(count + len(pending))
     return count
 
 
