@@ -26,7 +26,7 @@ from specdec.engines.package.manifest import Manifest
 
 __all__ = ["Package", "read_package"]
 
-_MAX_MANIFEST = 64 << 20
+_MAX_MANIFEST = 8 << 20
 _MAX_TEMPLATE = 1 << 20
 _COPY = "copy the package again"
 
