@@ -126,7 +126,11 @@ def _settings(given: dict[str, Any], has_draft_model: bool) -> Any:
 def _run(loaded: Any, texts: Sequence[str] | None, plan: AuditPlan, drafter: Any) -> AuditReport:
     from specdec.runtime.audit import audit
     from specdec.runtime.decoder import SpeculativeDecoder
-    from specdec.runtime.report.prompt_set import load_prompts, one_per_category, prompt_ids
+    from specdec.runtime.report.measuring.prompt_set import (
+        load_prompts,
+        one_per_category,
+        prompt_ids,
+    )
 
     if texts is None:
         texts = [prompt.text for prompt in one_per_category(load_prompts())]

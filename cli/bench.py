@@ -18,8 +18,8 @@ from specdec.cli.options.loading import gpu_options, ort_options
 from specdec.cli.options.prompts import read_prompts
 
 if TYPE_CHECKING:
-    from specdec.runtime.report.bench_contents import BenchReport
-    from specdec.runtime.report.tables import Table
+    from specdec.runtime.report.bench.contents import BenchReport
+    from specdec.runtime.report.drawing.tables import Table
 
 __all__ = ["command", "main"]
 
@@ -145,7 +145,7 @@ def command(
     if as_json:
         click.echo(document)
     else:
-        from specdec.runtime.report.bench_tables import bench_tables
+        from specdec.runtime.report.bench.tables import bench_tables
 
         _print(bench_tables(report))
     return EXIT_DONE
@@ -155,8 +155,8 @@ def _measure(
     directories: Sequence[Path], texts: list[tuple[str, str]], options: dict[str, Any]
 ) -> BenchReport:
     from specdec.runtime import SamplingParams
-    from specdec.runtime.report.bench import BenchSettings
-    from specdec.runtime.report.sweep import sweep
+    from specdec.runtime.report.bench.package import BenchSettings
+    from specdec.runtime.report.bench.sweep import sweep
 
     params = SamplingParams(
         **{name: options[name] for name in ("max_new_tokens", "temperature", "top_k", "top_p")},
@@ -196,7 +196,7 @@ def _texts(options: dict[str, Any]) -> list[tuple[str, str]]:
             )
         texts = read_prompts(options["prompts"], options["prompt_files"], False)
         return [("yours", text) for text in texts]
-    from specdec.runtime.report.prompt_set import load_prompts, one_per_category
+    from specdec.runtime.report.measuring.prompt_set import load_prompts, one_per_category
 
     passages = load_prompts()
     if options["categories"]:
@@ -249,8 +249,8 @@ def _progress(loads: int, settings: Any) -> Iterator[Callable[[Any], None]]:
 
 
 def _compare(first: Path, second: Path) -> int:
-    from specdec.runtime.report.bench_contents import BenchReport
-    from specdec.runtime.report.bench_tables import compare_table
+    from specdec.runtime.report.bench.contents import BenchReport
+    from specdec.runtime.report.bench.tables import compare_table
     from specdec.runtime.report.records import from_data
 
     reports = []

@@ -66,7 +66,7 @@ def command(
         _save(package, report)
     inspection = inspect_package(package, report)
     if html is not None:
-        from specdec.runtime.report.page import render_page
+        from specdec.runtime.report.drawing.page import render_page
 
         write_file(html, render_page(inspection))
     if as_json:
@@ -87,7 +87,7 @@ def _measure(package: Package, level: Any, options: dict[str, Any]) -> Report:
     from specdec.engines.load import load_package
     from specdec.runtime.report import measure_package
     from specdec.runtime.report.inspection import stored_report
-    from specdec.runtime.report.memory import resident_memory
+    from specdec.runtime.report.measuring.memory import resident_memory
 
     progress = for_console(error_console())
     stored = stored_report(package.manifest)
