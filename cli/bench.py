@@ -15,7 +15,7 @@ import click
 from specdec.cli.common import EXIT_DONE, error_console, invoke
 from specdec.cli.options import lists
 from specdec.cli.options.loading import gpu_options, ort_options
-from specdec.cli.options.prompts import read_prompts
+from specdec.cli.options.prompts import read_file, read_prompts
 
 if TYPE_CHECKING:
     from specdec.runtime.report.bench.contents import BenchReport
@@ -194,7 +194,7 @@ def _texts(options: dict[str, Any]) -> list[tuple[str, str]]:
             raise click.UsageError(
                 "--category chooses among our own prompts; give one or the other"
             )
-        texts = read_prompts(options["prompts"], options["prompt_files"], False)
+        texts = read_prompts(options["prompts"], options["prompt_files"], False, package=None)
         return [("yours", text) for text in texts]
     from specdec.runtime.report.measuring.prompt_set import load_prompts, one_per_category
 
@@ -256,8 +256,8 @@ def _compare(first: Path, second: Path) -> int:
     reports = []
     for path in (first, second):
         try:
-            document = json.loads(path.read_text(encoding="utf-8"))
-        except (UnicodeDecodeError, json.JSONDecodeError) as error:
+            document = json.loads(read_file(path))
+        except (ValueError, RecursionError) as error:
             raise click.UsageError(f"{path} is not JSON of specdec-bench ({error})") from None
         reports.append(from_data(BenchReport, document, str(path)))
     table = compare_table(*reports)

@@ -1,7 +1,7 @@
 """Which operators a package's graphs may hold: those that exports write, and those allowed by name.
 
-A graph is a program. Most operators do an amount of work that follows from the shapes; `Loop` and
-`Scan` repeat a part of the graph as often as a value says, `If` hides one, and an operator of an
+A graph is a program. The operators below, those of every architecture that is exported and their
+like, do an amount of work that follows from the shapes; `Loop` and `Scan` repeat a part of the graph as often as a value says, `If` hides one, and an operator of an
 unknown domain is whatever a library registered makes of it. So a graph is scanned before a session
 sees it, subgraphs and functions included.
 """
@@ -26,14 +26,14 @@ QuantizeLinear Range Reciprocal ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin
 ReduceSum ReduceSumSquare Relu Reshape RMSNormalization RotaryEmbedding Round ScatterElements
 ScatterND Shape Sigmoid Sign Sin Size Slice Softmax Softplus Softsign Split Sqrt Squeeze Sub Sum
 Swish Tanh TensorScatter Tile TopK Transpose Trilu Unsqueeze Where Xor
-""".split()
+"""
 _CONTRIB = """
 BiasGelu DynamicQuantizeMatMul FastGelu FusedMatMul GatherBlockQuantized Gelu
 GroupQueryAttention MatMulIntegerToFloat MatMulNBits MoE MultiHeadAttention QMoE QuickGelu
 RotaryEmbedding SimplifiedLayerNormalization SkipLayerNormalization
 SkipSimplifiedLayerNormalization
-""".split()
-OPERATORS = frozenset(_STANDARD) | {f"com.microsoft.{name}" for name in _CONTRIB}
+"""
+OPERATORS = frozenset(_STANDARD.split()) | {f"com.microsoft.{name}" for name in _CONTRIB.split()}
 """Names with their domain before a dot; those of ONNX's own domain stand alone."""
 _OWN_DOMAIN = "specdec."
 """Of graphs for the native engine, which knows each of its operators or refuses the graph."""
