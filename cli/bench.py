@@ -194,7 +194,7 @@ def _texts(options: dict[str, Any]) -> list[tuple[str, str]]:
             raise click.UsageError(
                 "--category chooses among our own prompts; give one or the other"
             )
-        texts = read_prompts(options["prompts"], options["prompt_files"], False, package=None)
+        texts = read_prompts(options["prompts"], options["prompt_files"], False)
         return [("yours", text) for text in texts]
     from specdec.runtime.report.measuring.prompt_set import load_prompts, one_per_category
 

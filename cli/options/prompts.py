@@ -25,7 +25,7 @@ def read_prompts(
     files: Sequence[str],
     stdin: bool,
     *,
-    package: Path | None,
+    package: Path | None = None,
     truncates: bool = False,
 ) -> list[str]:
     """Return the prompts: those of the command line, then one per file, then stdin as one.

@@ -1,9 +1,10 @@
 """Which operators a package's graphs may hold: those that exports write, and those allowed by name.
 
 A graph is a program. The operators below, those of every architecture that is exported and their
-like, do an amount of work that follows from the shapes; `Loop` and `Scan` repeat a part of the graph as often as a value says, `If` hides one, and an operator of an
-unknown domain is whatever a library registered makes of it. So a graph is scanned before a session
-sees it, subgraphs and functions included.
+like, do an amount of work that follows from the shapes. `Loop` and `Scan` repeat a part of the
+graph as often as a value says, `If` hides one, and an operator of an unknown domain is whatever a
+library registered makes of it. So a graph is scanned before a session sees it, subgraphs and
+functions included.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from specdec.engines.package.files import (
     unreadable,
 )
 from specdec.engines.package.manifest import Manifest
+from specdec.engines.storage.writing import left_behind
 
 __all__ = ["Package", "read_package"]
 
@@ -101,6 +102,12 @@ def _resolve_root(path: str | os.PathLike[str]) -> Path:
     try:
         root = Path(os.path.realpath(given, strict=True))
     except FileNotFoundError:
+        left = left_behind(given, "replaced")
+        if left:
+            raise PackageError(
+                f"{given} does not exist: an export that was to replace it was cut off, and what "
+                f"it held is in {left[0]}; rename that, or run the export again"
+            ) from None
         raise PackageError(
             f"{given} does not exist; allowed is a package directory; make one with specdec-export"
         ) from None

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from specdec.engines import PackageError, read_package
 from tests.hostile.injector import run
 
 FILE = """
@@ -95,3 +96,46 @@ assert (None in states) == (not existing or way == "renames"), states
 @pytest.mark.parametrize("existing", ["existing", "fresh"])
 def test_a_package_is_old_or_new_or_comes_back(tmp_path: Path, way: str, existing: str) -> None:
     assert run(PACKAGE, tmp_path, way, existing) >= 10
+
+
+CACHE = """
+import json, sys
+from pathlib import Path
+from specdec.engines.onnxruntime import load_cache
+from tests.hostile.kills import kill_everywhere
+
+cache, graph = Path(sys.argv[1]) / "cache", Path(sys.argv[1]) / "model.onnx"
+graph.write_text("graph")
+load_cache.cache_folder = lambda cache, content: cache / content
+
+def save(path):
+    path.write_text("optimized")
+    path.with_name(path.name + ".data").write_text("weights")
+
+def load():
+    return load_cache.mapped_graph(graph, cache, "content", save, "target")
+
+def prepare():
+    import shutil
+    shutil.rmtree(cache, ignore_errors=True)
+
+def check(moment):
+    found = load()
+    assert found == cache / "content" / "model.onnx", moment
+    assert found.read_text() == "optimized", moment
+    names = sorted(path.name for path in found.parent.iterdir())
+    assert names == ["complete.json", "model.onnx", "model.onnx.data"], (moment, names)
+    assert [path.name for path in cache.iterdir()] == ["content"], moment
+
+print(kill_everywhere(prepare, load, check))
+"""
+
+
+def test_the_load_cache_is_whole_or_made_again(tmp_path: Path) -> None:
+    assert run(CACHE, tmp_path) >= 10
+
+
+def test_a_load_between_the_two_renames_says_where_the_package_is(tmp_path: Path) -> None:
+    (tmp_path / ".package.replaced-0").mkdir()
+    with pytest.raises(PackageError, match=r"cut off, and what it held is in .*replaced-0; rename"):
+        read_package(tmp_path / "package")
