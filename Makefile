@@ -10,6 +10,10 @@ PROMPT ?= Give me three tips for writing clear documentation.
 TYPING := build/typing
 PARTS  := engines runtime export cli
 
+# What an install depends on: it compiles the native CPU operators where there is a compiler.
+INSTALLED_BY := pyproject.toml setup.py scripts/install.py scripts/native_library.py \
+                $(wildcard engines/native/source/*)
+
 .DELETE_ON_ERROR:
 .PHONY: help demo test lint clean
 
@@ -31,17 +35,17 @@ lint: $(VENV)/.installed-dev ## ruff, the import contracts, mypy
 	MYPYPATH=$(TYPING) $(BIN)/mypy benchmarks scripts examples
 
 clean: ## remove the environment, the demo package and every build output
-	rm -rf $(VENV) packages build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) packages build dist *.egg-info engines/native/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed: pyproject.toml scripts/install.py | $(BIN)/python
+$(VENV)/.installed: $(INSTALLED_BY) | $(BIN)/python
 	$(BIN)/python scripts/install.py
 	touch $@
 
-$(VENV)/.installed-dev: pyproject.toml scripts/install.py | $(BIN)/python
+$(VENV)/.installed-dev: $(INSTALLED_BY) | $(BIN)/python
 	$(BIN)/python scripts/install.py --dev
 	touch $@ $(VENV)/.installed
 

