@@ -6,29 +6,30 @@ with SpeculativeDecoder.load("package") as decoder:
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
 from specdec.engines.engine import Engine
 from specdec.engines.load import LoadedPackage, load_package
-from specdec.engines.onnxruntime.options import DEFAULT_ORT_OPTIONS, MAX_THREADS, OrtOptions
-from specdec.runtime.checks import check_bool, check_choice, check_integer, shown
+from specdec.engines.onnxruntime.options import DEFAULT_ORT_OPTIONS, OrtOptions
+from specdec.runtime.checks import check_bool
 from specdec.runtime.closing import Closing
 from specdec.runtime.decoding.generation import Generation
-from specdec.runtime.decoding.parts import DRAFTERS, DrafterName, Parts
+from specdec.runtime.decoding.parts import DrafterName, Parts
 from specdec.runtime.decoding.results import GenerationResult
 from specdec.runtime.decoding.session import Session
 from specdec.runtime.decoding.stream import GenerationStream
 from specdec.runtime.drafting.drafter import Drafter
-from specdec.runtime.errors import BusyError, ClosedError, InvalidParameterError
+from specdec.runtime.errors import BusyError, ClosedError
+from specdec.runtime.load_arguments import check_load_arguments
 from specdec.runtime.sampling.params import SamplingParams, checked_params
 from specdec.runtime.sampling.randomness import RoundRandom
 from specdec.runtime.text.chat import ChatTemplate
 from specdec.runtime.text.codec import TextCodec
-from specdec.runtime.text.prompts import Prompt, encode_prompt, fit_prompt
-from specdec.runtime.turns import Turns
+from specdec.runtime.text.maker import PromptMaker
+from specdec.runtime.text.prompts import Prompt, fit_prompt
+from specdec.runtime.turns import LastTurn, Turns
 
 __all__ = ["SpeculativeDecoder"]
 
@@ -85,12 +86,11 @@ class SpeculativeDecoder(Closing):
             costs=costs,
             make_random=make_random,
         )
-        self._chat = chat
+        self._prompts = PromptMaker(codec, chat)
         self._engines = [target] if draft is None else [draft, target]
         self._on_close = on_close
         self._turns = Turns()  # of the streams, one at a time
-        self._last_turn = _LastTurn()  # of `close`
-        self._prompts: set[threading.Event] = set()  # that are being made; set to cancel
+        self._last_turn = LastTurn()  # of `close`
         self._closed = False
 
     @classmethod
@@ -122,12 +122,7 @@ class SpeculativeDecoder(Closing):
             DeviceError: a device is not available.
             EngineError: a backend failed to load a graph.
         """
-        check_bool("verify_checksums", verify_checksums)
-        check_choice("drafter", drafter, DRAFTERS)
-        if num_threads is not None:
-            check_integer("num_threads", num_threads, 1, MAX_THREADS)
-        if not isinstance(ort, OrtOptions):
-            raise InvalidParameterError(f"ort is {shown(ort)}; allowed is OrtOptions")
+        check_load_arguments(verify_checksums, num_threads, drafter, ort)
         package = load_package(
             path,
             device=device,
@@ -179,7 +174,7 @@ class SpeculativeDecoder(Closing):
     @property
     def has_chat_template(self) -> bool:
         """True when prompts may be messages."""
-        return self._chat is not None and self._parts.codec is not None
+        return self._prompts.has_template
 
     def generate(
         self,
@@ -232,8 +227,7 @@ class SpeculativeDecoder(Closing):
 
         A prompt that is being made from messages ends too; its call raises `CancelledError`.
         """
-        for wish in list(self._prompts):
-            wish.set()
+        self._prompts.cancel()
         stream = self._open_stream()
         if stream is not None:
             stream.cancel()
@@ -246,8 +240,7 @@ class SpeculativeDecoder(Closing):
         """
         if self._closed:
             return
-        for wish in list(self._prompts):
-            wish.set()
+        self._prompts.cancel()
         stream = self._open_stream()
         if stream is not None:
             stream.close()
@@ -272,20 +265,8 @@ class SpeculativeDecoder(Closing):
         *,
         continues: bool = False,
     ) -> list[int]:
-        """Token ids of a prompt (`encode_prompt` with this decoder's tokenizer)."""
-        wish = threading.Event()
-        self._prompts.add(wish)
-        try:
-            return encode_prompt(
-                prompt,
-                self._parts.codec,
-                self._chat,
-                tools,
-                continues=continues,
-                cancelled=wish.is_set,
-            )
-        finally:
-            self._prompts.discard(wish)
+        """Token ids of a prompt (`PromptMaker.make`)."""
+        return self._prompts.make(prompt, tools, continues=continues)
 
     def start(
         self,
@@ -301,7 +282,7 @@ class SpeculativeDecoder(Closing):
         info = self._parts.target.info
         ids = fit_prompt(prompt_ids, params, info.vocab_size, info.max_length)
         generation = Generation(self._parts, ids, params, reuse)
-        stream = GenerationStream(generation, on_end or _nothing)
+        stream = GenerationStream(generation, on_end)
         if not self._turns.take(stream):
             self.check_open()  # a closed decoder has its last turn for good
             raise _busy()
@@ -310,16 +291,6 @@ class SpeculativeDecoder(Closing):
     def _open_stream(self) -> GenerationStream | None:
         holder = self._turns.holder()
         return holder if isinstance(holder, GenerationStream) else None
-
-
-class _LastTurn:
-    """The turn of `close`, which never ends."""
-
-    ended = False
-
-
-def _nothing(result: GenerationResult, failed: bool) -> None:
-    """What a stream of no session does at its end."""
 
 
 def _busy() -> BusyError:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import weakref
 from typing import Protocol
 
-__all__ = ["Holder", "Turns"]
+__all__ = ["Holder", "LastTurn", "Turns"]
 
 
 class Holder(Protocol):
@@ -21,6 +21,12 @@ class Holder(Protocol):
     def ended(self) -> bool:
         """True when the turn is over; then it stays so."""
         ...
+
+
+class LastTurn:
+    """The turn of whoever closes a thing for good: it never ends."""
+
+    ended = False
 
 
 class _Claim:

@@ -26,12 +26,12 @@ class GenerationStream(Closing, Iterator[Chunk]):
     `close` may be called from any thread at any moment; chunks are for one thread at a time.
     """
 
-    def __init__(self, generation: Generation, on_end: OnEnd) -> None:
+    def __init__(self, generation: Generation, on_end: OnEnd | None) -> None:
         """Wrap a generation.
 
         Args:
             on_end: called with the result and whether an error ended the generation; once, and
-                again if it was interrupted.
+                again if it was interrupted; None when nobody wants to know.
         """
         self._generation = generation
         self._on_end = on_end
@@ -121,7 +121,8 @@ class GenerationStream(Closing, Iterator[Chunk]):
         if self._result is None:
             self._generation.stop()
             result = self._generation.result()
-            self._on_end(result, failed)
+            if self._on_end is not None:
+                self._on_end(result, failed)
             self._result = result  # from here on the decoder is free
 
 
