@@ -225,7 +225,7 @@ class SpeculativeDecoder(Closing):
     def cancel(self) -> None:
         """End the open generation, if any, after its present round; from any thread.
 
-        A prompt that is being made from messages ends too; its call raises `CancelledError`.
+        A prompt that is being made from messages ends too; its call raises `NotBegunError`.
         """
         self._prompts.cancel()
         stream = self._open_stream()

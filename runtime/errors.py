@@ -16,7 +16,7 @@
     +-- BusyError                     33   a second generation while one is open
     +-- NoTokenLeftError              34   the caller's own bans leave no token to choose
     +-- ClosedError                   35   the decoder or session is closed
-    +-- CancelledError                36   cancelled before the generation began
+    +-- NotBegunError                36   cancelled before the generation began
 
 `InvalidParameterError` and `PromptError` are also `ValueError`. Codes from 49 on belong to the
 border to a host: `specdec.runtime.embed.errors`.
@@ -39,7 +39,6 @@ from specdec.engines.errors import (
 
 __all__ = [
     "BusyError",
-    "CancelledError",
     "ClosedError",
     "ContextOverflowError",
     "DeviceError",
@@ -47,6 +46,7 @@ __all__ = [
     "InvalidParameterError",
     "MissingDependencyError",
     "NoTokenLeftError",
+    "NotBegunError",
     "NumericalError",
     "OutputError",
     "PackageError",
@@ -94,7 +94,7 @@ class ClosedError(SpecdecError):
     code = 35
 
 
-class CancelledError(SpecdecError):
+class NotBegunError(SpecdecError):
     """`cancel` was called while the prompt was made, before there was a stream to end."""
 
     code = 36

@@ -76,7 +76,7 @@ class Host:
 
         Raises:
             BusyError: a generation runs on this decoder.
-            CancelledError: `cancel` came while a prompt was made from messages.
+            NotBegunError: `cancel` came while a prompt was made from messages.
             SpecdecError: as `SpeculativeDecoder.stream`, and what `on_chunk` raises.
         """
         entry = self._find(handle, kind)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any, TypeVar
 
-from specdec.runtime.errors import CancelledError, PromptError
+from specdec.runtime.errors import NotBegunError, PromptError
 
 __all__ = ["Budget", "run_traced", "text_size"]
 
@@ -91,11 +91,11 @@ class Budget:
         """Look at the clock and at the wish to cancel.
 
         Raises:
-            CancelledError: it is wished.
+            NotBegunError: it is wished.
             PromptError: the time is over.
         """
         if self._cancelled():
-            raise CancelledError("cancelled while the chat template was rendered")
+            raise NotBegunError("cancelled while the chat template was rendered")
         if time.monotonic() > self._deadline:
             raise PromptError(
                 f"the chat template was stopped after {self._seconds:g} s; shorten the messages, "

@@ -58,7 +58,7 @@ class ChatTemplate:
         Raises:
             PromptError: the messages are malformed, the template refuses them, is broken, or
                 takes more than its `Budget`.
-            CancelledError: `cancelled` said so.
+            NotBegunError: `cancelled` said so.
         """
         _check_messages(messages)
         _check_tools(tools)

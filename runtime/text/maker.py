@@ -49,6 +49,6 @@ class PromptMaker:
             self._wishes.discard(wish)
 
     def cancel(self) -> None:
-        """End every prompt that is being made; its `make` raises `CancelledError`."""
+        """End every prompt that is being made; its `make` raises `NotBegunError`."""
         for wish in list(self._wishes):
             wish.set()

@@ -72,7 +72,7 @@ def encode_prompt(
     Raises:
         PromptError: a kind that is not understood, or that needs a tokenizer or chat template
             this decoder does not have.
-        CancelledError: `cancelled` said so.
+        NotBegunError: `cancelled` said so.
     """
     if tools is not None and not is_messages(prompt):
         raise PromptError("tools were given with a prompt that is not messages; pass messages")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from specdec.runtime.errors import CancelledError, PromptError
+from specdec.runtime.errors import NotBegunError, PromptError
 from specdec.runtime.text import budget as budgets
 from specdec.runtime.text.budget import text_size
 from specdec.runtime.text.chat import ChatTemplate
@@ -100,6 +100,6 @@ def test_cancel_reaches_a_template(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         decoder.cancel()
         thread.join(0.01)
     (error,) = errors
-    assert isinstance(error, CancelledError)
+    assert isinstance(error, NotBegunError)
     assert (str(error), error.code) == ("cancelled while the chat template was rendered", 36)
     assert decoder.generate([0, 1]).finish_reason == "context"
