@@ -1,4 +1,4 @@
-"""Devices: where an engine runs, and whether this installation can run there.
+"""Devices that engines run on, and checks that this installation and machine have them.
 
 `onnxruntime` and `onnxruntime-gpu` install the same module, and the GPU build imports on a
 machine without a GPU. So two questions are kept apart: does the installed build have the

@@ -1,4 +1,4 @@
-"""Small validators whose message is one line: what was got, what is allowed."""
+"""Validators of option values, whose messages are one line: what was got, what is allowed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`SpeculativeDecoder`: a target, a draft, and everything a host calls.
+"""`SpeculativeDecoder`: generate text with a target and a draft.
 
 with SpeculativeDecoder.load("package") as decoder:
     print(decoder.generate("Hello", SamplingParams(max_new_tokens=32)).text)
@@ -35,7 +35,7 @@ __all__ = ["SpeculativeDecoder"]
 
 
 class SpeculativeDecoder(Closing):
-    """Generates text whose distribution is exactly the target's own, several tokens a pass.
+    """Generates text whose distribution is exactly the target's, several tokens a target pass.
 
     One generation at a time; `cancel` may be called from another thread.
     """

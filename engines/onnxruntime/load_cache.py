@@ -1,12 +1,13 @@
-"""Graphs as ONNX Runtime optimized them for this CPU, kept on disk and mapped at the next load.
+"""Keep graphs that ONNX Runtime optimized for this CPU on disk, and map them at later loads.
 
 Loading a graph means folding its constants and packing its weights for the kernels of this CPU:
 most of the load time, and memory that every process has to itself. The packed form can be written
 to disk. Loaded from there it is mapped: no graph work, and processes share its pages.
 
-It belongs to one ONNX Runtime and one kind of CPU. So it is no part of a package; it is made on
-the machine that loads it, in a directory that the user names, under a key of all it depends on.
-A stamp with the sizes of its files is written last: what a power cut left is made again.
+The packed form depends on the version of ONNX Runtime and on the CPU. So it is not part of a
+package: it is made on the machine that loads it, in a directory that the user names, under a key of
+all it depends on. A stamp with the sizes of its files is written last, so an incomplete form, as
+after a power cut, is made again.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def mapped_graph(
 
 
 def cache_folder(cache: Path, content: str) -> Path:
-    """Where a cache keeps what belongs to this content, this ONNX Runtime and this CPU."""
+    """Directory of the form for this content, this ONNX Runtime and this CPU."""
     import onnxruntime
 
     parts = (_FORMAT, content, onnxruntime.__version__, platform.machine(), _cpu())
@@ -102,7 +103,7 @@ def discard(mapped: Path) -> None:
 
 @contextmanager
 def writing(cache: Path) -> Iterator[None]:
-    """Say of an `OSError` that the cache cannot be written.
+    """Turn an `OSError` into the error that the cache cannot be written.
 
     Raises:
         EngineError: instead of it.
@@ -134,7 +135,7 @@ def _is_complete(folder: Path) -> bool:
 
 
 def _seal(folder: Path) -> None:
-    """Bring all files to the disk, then the stamp that makes them count."""
+    """Flush all files to the disk, then write the stamp that makes them valid."""
     sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
     sync_tree(folder)
     write_file(folder / _STAMP, json.dumps(sizes))

@@ -1,7 +1,7 @@
 """Create ONNX Runtime sessions that run well beside each other.
 
 Each session has its own thread pool, and idle pool threads spin for the next piece of work.
-Spinning between the operators of one pass pays; spinning after a pass steals cores from the
+Spinning between the operators of one pass saves time; after a pass it takes cores from the
 other engine of a pair (on 2 cores it turned a 1.9x pair into a 0.9x one). So threads spin
 during a run and are told to stop when it ends.
 """

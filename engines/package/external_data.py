@@ -1,9 +1,9 @@
-"""Which files beside a graph would ONNX Runtime open? Read the graph's bytes and check them.
+"""Find the external data files that a graph names, and check that the manifest lists them.
 
-An ONNX tensor may live in another file, its `location`. Not every ONNX Runtime keeps a location
-in its place: 1.22 follows `../..`, absolute paths, links, even the tag `*/_ORT_MEM_ADDR_/*` that
-means "at this address in memory" (each was tried; 1.32 refuses them). So a package is scanned
-before a session sees it, and every location must be a file that the manifest lists.
+An ONNX tensor may be stored in another file, its `location`. Not every ONNX Runtime confines
+locations to the graph's directory: 1.22 follows `../..`, absolute paths, links, even the tag
+`*/_ORT_MEM_ADDR_/*` that means "at this address in memory" (each was tried; 1.32 refuses them).
+So a package is scanned before a session is made, and every location must be a listed file.
 
 The scan walks protobuf's wire format, in which a message is a run of (tag, value) pairs with
 tag = field number * 8 + wire type, and skips what it does not need by its length: weights are
@@ -174,7 +174,7 @@ def _operators(data: mmap.mmap, start: int, end: int) -> Iterator[tuple[str, str
 def _entry_location(data: mmap.mmap, start: int, end: int) -> Iterator[bytes]:
     """Yield the value of one key-value pair if its key is "location".
 
-    Repeated fields are all looked at: which of them a parser keeps need not be guessed.
+    All repetitions of a field are checked, as parsers differ in which one they keep.
     """
     found = list(_byte_fields(data, start, end))
     if any(number == _KEY and data[a:b] == b"location" for number, a, b in found):

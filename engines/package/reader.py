@@ -1,4 +1,4 @@
-"""Read a package directory and prove that it is what its manifest says; build no engine.
+"""Read a package directory and verify it against its manifest, without building an engine.
 
 Cheap checks come first: schema, paths, sizes and external data always, then (unless told not
 to) the checksums, which read every byte. Files that the manifest does not list are never

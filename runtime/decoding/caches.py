@@ -1,4 +1,4 @@
-"""Which tokens the KV caches hold: the committed ids, and every cache a prefix of them.
+"""Keep every KV cache a prefix of the committed ids.
 
 Lengths during a round, with n committed tokens, K drafted and m of them accepted:
 
@@ -56,7 +56,7 @@ class Caches:
         self._is_open = False
 
     def forget_draft_rows(self) -> None:
-        """After drafting on a shared cache: give the target its own length back."""
+        """After drafting on a shared cache: truncate it to the target's length."""
         if self.target.length >= len(self.ids):
             self.target.truncate(len(self.ids) - 1)
 

@@ -1,4 +1,4 @@
-"""The parts a decoder shares between its generations, checked to fit together."""
+"""Engines, tokenizer and settings that a decoder shares between generations, validated."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DRAFTERS = get_args(DrafterName)
 
 @dataclass
 class Parts:
-    """What every generation of a decoder shares."""
+    """Engines, tokenizer and settings shared by all generations of a decoder."""
 
     target: Engine
     drafter: Drafter
@@ -37,7 +37,7 @@ class Parts:
     eos_token_ids: frozenset[int]
     make_random: Callable[[SamplingParams], RoundRandom]
     seed_costs: CostTable
-    """Fixed figures; the measured ones start from them."""
+    """Costs a generation with frozen costs uses; measured costs start from them."""
     costs: CostTable = field(init=False)
     acceptance: AcceptanceTable = field(default_factory=AcceptanceTable)
     savings: Savings = field(default_factory=Savings)

@@ -21,7 +21,7 @@ __all__ = ["Session", "SessionHost"]
 
 
 class SessionHost(Protocol):
-    """What a session needs of its decoder."""
+    """Interface of the decoder, as a session uses it."""
 
     def check_open(self) -> None:
         """Raise `ClosedError` when the decoder is closed."""

@@ -1,13 +1,13 @@
-"""What drafting and verifying cost, in seconds, as known so far.
+"""Estimate the seconds of drafting and verifying from starting figures and measurements.
 
 T(M) is the cost of a verify pass of M rows and d that of one token drafted by the model, each
-with the host work that belongs to it; both grow with n, the tokens in the cache. Looking up is
-free. Starting figures give the shape, and what is measured in this process corrects it:
+including its host work; both grow with n, the tokens in the cache. A look-up is free. Starting
+figures give the shape, and measurements of this process correct it:
 
     T(1) = shape (a + b n),  T(M) = shape (c + e M + n (f + g M)),  d = shape (h + i n)
 
-A Kalman filter learns a .. i from every round, so a width or a length of context that was not
-tried follows from those that were, what is old counts less, and the odd stall counts little.
+A Kalman filter estimates a .. i from every round, so widths and context lengths that were not
+measured follow from those that were, old measurements lose weight, and outliers have little.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Build `libspecdec.so` and what a C++ project needs to find it.
+"""Build `libspecdec.so`, its headers and its CMake package.
 
     DIR/include/specdec.h, specdec.hpp, specdec_types.hpp
     DIR/lib/libspecdec.so

@@ -1,4 +1,4 @@
-"""The one place in a decoder where a generation runs: busy, cancelled, closed, from any thread.
+"""Admit one generation at a time to a decoder; cancel and close from any thread.
 
 A decoder and its sessions share one slot. A cancellation counts from the moment a generation
 has entered the slot, before its stream exists. Closing waits until the slot is free.
@@ -92,7 +92,7 @@ class Slot:
                 pass
 
     def close(self) -> None:
-        """Cancel, wait for the end, and let nothing in any more."""
+        """Cancel, wait for the end, and refuse every later generation."""
         self.check_elsewhere()
         with self._state:
             self._closed = True

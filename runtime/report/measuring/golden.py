@@ -1,6 +1,6 @@
-"""What the original weights say about our texts, kept in the package to judge engines by.
+"""Keep distributions of the original weights over our texts in a package, to check engines by.
 
-The export notes, after every token of every text, the original model's likeliest tokens and
+The export notes, after every token of every text, the original model's most probable tokens and
 their log-probabilities (natural), and that of the token that follows. Any later engine, on any
 machine, can then be compared with the original weights without torch. KL and overlap are taken
 over those tokens and one class for all others, which makes KL a lower bound and the overlap an
