@@ -67,7 +67,10 @@ def call_quietly(call: Callable[[], T]) -> T:
             failed.append(error)
 
     thread = threading.Thread(target=work, name="specdec-tokenizer", daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError:  # no thread is to be had: the lines of a panic would be seen
+        return guarded(call)
     thread.join()
     if failed:
         raise failed[0]
