@@ -15,16 +15,19 @@ INSTALLED_BY := pyproject.toml setup.py scripts/install.py scripts/native_librar
                 $(wildcard engines/native/source/*)
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint clean
+.PHONY: help demo test test-fast lint clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
 
 demo: $(DEMO)/specdec.json ## from a bare clone: install, export the demo pair, generate
 	$(BIN)/specdec-run $(DEMO) --prompt "$(PROMPT)" --max-new-tokens 128 --stats
 
 test: lint ## lint, then every test
 	$(BIN)/python -m pytest
+
+test-fast: $(VENV)/.installed-dev ## the tests that need no export and no compiler, under a minute
+	$(BIN)/python -m pytest -m "not slow"
 
 lint: $(VENV)/.installed-dev ## ruff, the import contracts, mypy
 	$(BIN)/ruff check .

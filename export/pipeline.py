@@ -1,4 +1,4 @@
-"""The export from end to end: two sources in, one checked package out."""
+"""Run the export from end to end: from two model sources to one checked package."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def export_package(options: ExportOptions, progress: Progress | None = None) -> 
     started = time.perf_counter()
     with progress.step("check the sources"):
         plan = preflight(options)
-    with staged(options.out) as directory:
+    with staged(options.out, overwrite=options.overwrite) as directory:
         tokenizer = write_tokenizer(plan.tokenizer, directory)
         built = build_pair(plan, directory, progress)
         write_golden(directory, built.golden)

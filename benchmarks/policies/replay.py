@@ -1,4 +1,4 @@
-"""Any draft-length policy over a recorded trace, on a virtual clock.
+"""Replay a draft-length policy over a recorded trace, on a virtual clock.
 
 The policy is the runtime's own and sees what it would see: offers, and rounds whose seconds
 scatter as the recorded ones did. It is judged by the seconds without that scatter, so that two

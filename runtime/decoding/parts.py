@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from specdec.engines.engine import Engine
 from specdec.runtime.decoding.caches import Caches
 from specdec.runtime.drafting.acceptance import AcceptanceTable
-from specdec.runtime.drafting.costs import DEFAULT_COSTS, CostTable
+from specdec.runtime.drafting.costs import DEFAULT_COSTS, Costs, CostTable
 from specdec.runtime.drafting.draft_length import Savings
 from specdec.runtime.drafting.drafter import Drafter, ModelDrafter, NoDrafter
 from specdec.runtime.drafting.ngram import HybridDrafter, NgramDrafter
@@ -18,9 +18,10 @@ from specdec.runtime.sampling.params import SamplingParams
 from specdec.runtime.sampling.randomness import CounterRandom, CoupledRandom, RoundRandom
 from specdec.runtime.text.codec import TextCodec
 
-__all__ = ["DrafterName", "Parts"]
+__all__ = ["DRAFTERS", "DrafterName", "Parts"]
 
 DrafterName = Literal["auto", "model", "ngram", "hybrid", "none"]
+DRAFTERS = get_args(DrafterName)
 
 
 @dataclass
@@ -37,7 +38,7 @@ class Parts:
     make_random: Callable[[SamplingParams], RoundRandom]
     seed_costs: CostTable
     """Costs a generation with frozen costs uses; measured costs start from them."""
-    costs: CostTable = field(init=False)
+    costs: Costs = field(init=False)
     acceptance: AcceptanceTable = field(default_factory=AcceptanceTable)
     savings: Savings = field(default_factory=Savings)
 

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["DEFAULT_COSTS", "CostTable", "Vector"]
+__all__ = ["DEFAULT_COSTS", "CostTable", "Costs", "Vector"]
 
 Vector = NDArray[np.float64]
 
@@ -38,6 +38,30 @@ _FIRST_RATIOS = 3
 """Measurements that only set the unit of time."""
 _ROWS_UNIT, _TOKENS_UNIT = 8.0, 1024.0
 _LEAST_FACTOR = 0.05
+
+
+class Costs(Protocol):
+    """What the adaptive draft length needs to know, and tells, of costs."""
+
+    def draft(self, context: int) -> float:
+        """d, seconds per token drafted by the model after `context` tokens."""
+        ...
+
+    def verify(self, most_rows: int, context: int) -> Vector:
+        """T(1) .. T(most_rows) after `context` tokens, float64 [most_rows] seconds."""
+        ...
+
+    def doubt(self, context: int) -> float:
+        """Standard deviation of T(1) over T(1)."""
+        ...
+
+    def measure_draft(self, seconds_per_token: float, context: int) -> None:
+        """Add a measurement of d."""
+        ...
+
+    def measure_verify(self, rows: int, seconds: float, context: int) -> None:
+        """Add a measurement of T(rows)."""
+        ...
 
 
 class CostTable:

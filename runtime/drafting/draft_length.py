@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from specdec.runtime.drafting.acceptance import AcceptanceTable, lookup_acceptance
-from specdec.runtime.drafting.costs import CostTable, Vector
+from specdec.runtime.drafting.costs import Costs, Vector
 from specdec.runtime.drafting.drafter import MODEL, Offer
 
 __all__ = [
@@ -126,7 +126,7 @@ class AdaptiveLength:
 
     def __init__(
         self,
-        costs: CostTable,
+        costs: Costs,
         acceptance: AcceptanceTable | None = None,
         *,
         lookups: AcceptanceTable | None = None,

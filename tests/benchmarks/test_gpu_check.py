@@ -18,6 +18,8 @@ import pytest
 from gpu.plan import PARITY, SECTIONS
 from gpu.table import LIMIT, table
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = Path(gpu_check.__file__)
 
 

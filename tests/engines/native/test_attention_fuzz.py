@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 SCRIPT = HERE.parents[2] / "scripts" / "native_library.py"
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
