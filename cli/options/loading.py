@@ -44,7 +44,11 @@ def gpu_options(function: _Function) -> _Function:
             multiple=True,
             help="Load graphs that hold this operator although no export writes it. Repeatable.",
         ),
-        click.option("--cuda-graphs", is_flag=True, help="Replay short passes as CUDA graphs."),
+        click.option(
+            "--cuda-graphs/--no-cuda-graphs",
+            default=None,
+            help="Replay short passes on a GPU as CUDA graphs. [where they can be captured]",
+        ),
     ):
         function = option(function)
     return function

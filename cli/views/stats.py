@@ -29,6 +29,8 @@ def stats_rows(stats: GenerationStats) -> list[tuple[str, str]]:
     rows.append(("time", _time(stats)))
     if stats.fallback:
         rows.append(("fallback", stats.fallback))
+    if stats.uncaptured:
+        rows.append(("not captured", stats.uncaptured))
     return rows
 
 

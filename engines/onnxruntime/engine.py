@@ -27,6 +27,7 @@ from specdec.engines.engine import EngineInfo, check_forward
 from specdec.engines.errors import EngineError, one_line
 from specdec.engines.in_place import PAST, PRESENT, InPlaceEngine
 from specdec.engines.onnxruntime.binding import HOST, BoundPass, input_devices
+from specdec.engines.onnxruntime.captures import Captures
 from specdec.engines.onnxruntime.head import LogitsHead
 from specdec.engines.onnxruntime.options import DEFAULT_ORT_OPTIONS, OrtOptions
 from specdec.engines.reduction import ReducedRow, Reduction
@@ -61,17 +62,23 @@ class OrtEngine(InPlaceEngine[KVCache]):
         cache: KVCache,
         prefill_chunk: int,
         options: OrtOptions = DEFAULT_ORT_OPTIONS,
+        captures: Captures | None = None,
     ) -> None:
         """Wrap a loaded session; `specdec.engines.onnxruntime.load` is the usual way in."""
         self._session = session
         super().__init__(info, cache, prefill_chunk)
         self._options = options
         self._reduces = options.reduce_logits
-        self._captures = options.cuda_graphs and cache.device.kind == "cuda"
+        self._captures = Captures() if captures is None else captures
         self._places = input_devices(session, cache.device)
         self._head = LogitsHead(info.name, cache.device, info.vocab_size, info.logits_width)
         self._passes: dict[tuple[int, int, bool], BoundPass] = {}
-        self._retired_bytes = self._num_graphs = 0
+        self._retired_bytes = 0
+
+    @property
+    def uncaptured(self) -> str | None:
+        """Why passes on a GPU are not captured as CUDA graphs; else None."""
+        return self._captures.uncaptured
 
     @property
     def bytes_moved(self) -> int:
@@ -116,7 +123,8 @@ class OrtEngine(InPlaceEngine[KVCache]):
         if self._session is None:
             raise EngineError(f"the {self._info.name} engine is closed; load the package again")
         cache = cache or _empty_like(self._cache, self._info)
-        return OrtEngine(self._session, self._info, cache, self._prefill_chunk, self._options)
+        chunk, options = self._prefill_chunk, self._options
+        return OrtEngine(self._session, self._info, cache, chunk, options, self._captures)
 
     def close(self) -> None:
         """Drop the session, its bindings and, unless shared, the cache."""
@@ -133,10 +141,15 @@ class OrtEngine(InPlaceEngine[KVCache]):
             raise EngineError(f"the {self._info.name} engine is closed; load the package again")
         past = self._cache.length
         rows = check_forward(self._info, past, token_ids, num_logits)
-        try:
+
+        def work() -> _Read:
             bound = self._prepared(rows, num_logits)
             bound.run(token_ids, past)
-            result = read(bound)
+            return read(bound)
+
+        captured = self._is_captured(rows, num_logits)
+        try:
+            result = self._captured_or_not(work) if captured else self._captures.run(work)
         except Exception as error:  # the binding raises a dozen unrelated classes
             raise EngineError(
                 f"the {self._info.name} engine failed on {rows} rows at position {past}: "
@@ -145,9 +158,22 @@ class OrtEngine(InPlaceEngine[KVCache]):
         self._cache.length = past + rows
         return result
 
+    def _is_captured(self, rows: int, num_logits: int) -> bool:
+        """Whether passes of this shape are captured: those that a round makes."""
+        return self._captures.active and num_logits > 0 and rows <= _CAPTURED_ROWS
+
+    def _captured_or_not(self, work: Callable[[], _Read]) -> _Read:
+        """Do `work`, once more without CUDA graphs where capturing is what failed."""
+        try:
+            return self._captures.run(work)
+        except Exception as error:
+            if not self._captures.give_up(error):
+                raise
+        return work()  # keys and values are written again, at the same places
+
     def _prepared(self, rows: int, num_logits: int) -> BoundPass:
         """The pass of this shape; the least recently used makes room, captured ones stay."""
-        captures = self._captures and num_logits > 0 and rows <= _CAPTURED_ROWS
+        captures = self._is_captured(rows, num_logits)
         key = (rows, max(num_logits, 1), captures)
         bound = self._passes.pop(key, None)
         if bound is None:
@@ -176,13 +202,13 @@ class OrtEngine(InPlaceEngine[KVCache]):
 
     def _run_options(self, captures: bool) -> Any:
         """Number of the CUDA graph of a pass, -1 for none; None where graphs are not captured."""
-        if not self._captures:
+        if not self._options.cuda_graphs:
             return None
         from onnxruntime import RunOptions
 
-        self._num_graphs += captures
+        number = self._captures.number() if captures else -1
         options = RunOptions()
-        options.add_run_config_entry("gpu_graph_id", str(self._num_graphs if captures else -1))
+        options.add_run_config_entry("gpu_graph_id", str(number))
         return options
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ import numpy as np
 from specdec.engines.devices import Device
 from specdec.engines.engine import Engine
 from specdec.engines.errors import EngineError
+from specdec.engines.onnxruntime.captures import Captures
 from specdec.engines.onnxruntime.engine import KVCache, OrtEngine
 from specdec.engines.onnxruntime.gpu import TensorRTPlan
 from specdec.engines.onnxruntime.interface import check_interface
 from specdec.engines.onnxruntime.load_cache import cache_folder, writing
 from specdec.engines.onnxruntime.options import DEFAULT_ORT_OPTIONS, OrtOptions
-from specdec.engines.onnxruntime.session import create_session
+from specdec.engines.onnxruntime.session import CaptureRefusedError, create_session
 from specdec.engines.package.entries import EngineEntry
 from specdec.engines.package.external_data import graph_inputs
 
@@ -60,25 +62,28 @@ def load_ort_engine(
             f"the {name} engine's kv_dtype is {entry.kv_dtype!r}; ONNX Runtime engines have "
             f"{' or '.join(_KV_DTYPES)}; export the package again"
         )
-    if options.cuda_graphs and device.kind == "cuda" and entry.layout != "in_place":
-        raise EngineError(
-            f"CUDA graphs need fixed buffers, and the {name} engine's layout is {entry.layout!r}; "
-            "load without cuda_graphs"
-        )
+    required = options.cuda_graphs is True
+    options, uncaptured = _resolve_graphs(entry, name, device, options)
     plan = None
     if entry.backend == "onnxruntime-tensorrt" and device.kind == "cuda":
-        options = replace(options, cuda_graphs=False)  # TensorRT's provider has none of these
         plan = _tensorrt_plan(graph, entry, options, content)
         plan.warn(name)
-    session = create_session(
+    create = partial(
+        create_session,
         graph,
         name=name,
         device=device,
         num_threads=num_threads,
-        options=options,
         content=content,
         tensorrt=plan,
     )
+    try:
+        session = create(options=options)
+    except CaptureRefusedError as error:
+        if required:
+            raise
+        uncaptured, options = str(error), replace(options, cuda_graphs=False)
+        session = create(options=options)
     info = entry.info(name, device)
     check_interface(session, entry, name)
     if entry.layout == "concatenated":
@@ -94,7 +99,28 @@ def load_ort_engine(
             f"the {name} engine cannot share the cache of a {type(share_cache_with).__name__}; "
             "allowed is an in-place ONNX Runtime engine"
         )
-    return OrtEngine(session, info, cache, entry.prefill_chunk, options)
+    captures = Captures(bool(options.cuda_graphs), required=required, uncaptured=uncaptured)
+    return OrtEngine(session, info, cache, entry.prefill_chunk, options, captures)
+
+
+def _resolve_graphs(
+    entry: EngineEntry, name: str, device: Device, options: OrtOptions
+) -> tuple[OrtOptions, str | None]:
+    """The options with `cuda_graphs` True or False, and why not where nobody said so.
+
+    Raises:
+        EngineError: they are asked for, and the engine's buffers are not fixed.
+    """
+    if device.kind != "cuda" or options.cuda_graphs is False:
+        return replace(options, cuda_graphs=False), None
+    if entry.backend == "onnxruntime-tensorrt":
+        return replace(options, cuda_graphs=False), "TensorRT's provider runs the passes"
+    if entry.layout != "in_place":
+        reason = f"CUDA graphs need fixed buffers, and the {name} engine's layout is {entry.layout}"
+        if options.cuda_graphs:
+            raise EngineError(f"{reason}; load without cuda_graphs")
+        return replace(options, cuda_graphs=False), reason
+    return replace(options, cuda_graphs=True), None
 
 
 def _tensorrt_plan(

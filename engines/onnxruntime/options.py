@@ -30,9 +30,10 @@ class OrtOptions:
         EngineError: a value is not allowed; the message says which are.
     """
 
-    cuda_graphs: bool = False
+    cuda_graphs: bool | None = None
     """Capture the passes of a few rows as CUDA graphs and replay them: no launch of single
-    kernels. Needs a graph that runs on the GPU in its entirety."""
+    kernels. Needs a graph that runs on the GPU in its entirety. True makes what cannot be captured
+    an error; None runs it without, and the statistics of a generation say why."""
     gpu_memory_limit: int | None = None
     """Bytes of an engine's arena on the GPU, which serves what its nodes compute; weights, KV
     cache and logits lie outside it. None for no limit."""
@@ -54,7 +55,8 @@ class OrtOptions:
     ("Loop", "com.microsoft.Sampling"); see `engines.package.operators`."""
 
     def __post_init__(self) -> None:
-        _check_type("cuda_graphs", self.cuda_graphs, bool, "True or False")
+        if self.cuda_graphs is not None:
+            _check_type("cuda_graphs", self.cuda_graphs, bool, "None, True or False")
         _check_type("allow_cpu_fallback", self.allow_cpu_fallback, bool, "True or False")
         _check_type("huge_pages", self.huge_pages, bool, "True or False")
         if self.reduce_logits is not None:
@@ -102,7 +104,10 @@ def check_applies(
     on_cpu = kinds & {("onnxruntime", "cpu"), ("onnxruntime-tensorrt", "cpu")}
     in_place = any(entry.layout == "in_place" for entry, _ in engines)
     applies = {
-        "cuda_graphs": (cuda in kinds, "an engine of backend onnxruntime on a GPU"),
+        "cuda_graphs": (
+            cuda in kinds or not options.cuda_graphs,
+            "an engine of backend onnxruntime on a GPU",
+        ),
         "gpu_memory_limit": (cuda in kinds, "an engine of backend onnxruntime on a GPU"),
         "allow_cpu_fallback": (on_gpu, "an engine of ONNX Runtime on a GPU"),
         "reduce_logits": ((on_gpu or on_cpu) and in_place, "an in-place engine of ONNX Runtime"),

@@ -29,9 +29,13 @@ from specdec.engines.onnxruntime.libraries import find_cuda_libraries, find_tens
 from specdec.engines.onnxruntime.load_cache import discard, mapped_graph
 from specdec.engines.onnxruntime.options import DEFAULT_ORT_OPTIONS, MAX_THREADS, OrtOptions
 
-__all__ = ["create_session"]
+__all__ = ["CaptureRefusedError", "create_session"]
 
 _log = logging.getLogger(__name__)
+
+
+class CaptureRefusedError(EngineError):
+    """ONNX Runtime does not capture this graph, parts of which run elsewhere, as CUDA graphs."""
 
 
 def create_session(
@@ -61,6 +65,7 @@ def create_session(
     Raises:
         MissingDependencyError: no ONNX Runtime, or one without the device's provider.
         DeviceError: the device is not on this machine, or CUDA's libraries are not.
+        CaptureRefusedError: `options.cuda_graphs` is True, and the graph cannot be captured.
         EngineError: the file cannot be loaded, or another provider would run it or, unless
             allowed, the parts of it that take the time.
     """
@@ -91,7 +96,7 @@ def create_session(
             )
     except Exception as error:  # the binding raises a dozen unrelated classes
         if options.cuda_graphs and device.kind == "cuda" and "graph capture" in str(error):
-            raise EngineError(
+            raise CaptureRefusedError(
                 f"the {name} engine cannot be captured as CUDA graphs, since parts of it run on "
                 f"the CPU; load without cuda_graphs ({one_line(error)})"
             ) from error

@@ -48,6 +48,9 @@ class GenerationStats:
     """Decode speed: new_tokens / (total_seconds - prefill_seconds)."""
     fallback: str | None
     """The reason why decoding was or became plain although there was a draft; else None."""
+    uncaptured: str | None = None
+    """Why passes on a GPU were not captured as CUDA graphs; None when they were, or no pass was
+    to be."""
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain Python data, ready for JSON."""
@@ -80,8 +83,10 @@ class Recorder:
             self._positions[position][0] += 1
             self._positions[position][1] += position < accepted
 
-    def stats(self, prompt_tokens: int, new_tokens: int) -> GenerationStats:
-        """Freeze the counts."""
+    def stats(
+        self, prompt_tokens: int, new_tokens: int, uncaptured: str | None = None
+    ) -> GenerationStats:
+        """Freeze the counts; `uncaptured` is as in `GenerationStats`."""
         evaluated = sum(pair[0] for pair in self._positions)
         accepted = sum(pair[1] for pair in self._positions)
         seconds = self.meter.seconds
@@ -106,4 +111,5 @@ class Recorder:
             time_to_first_token=self.first_token_seconds,
             tokens_per_second=new_tokens / decoding if decoding > 0.0 else 0.0,
             fallback=self.fallback,
+            uncaptured=uncaptured,
         )

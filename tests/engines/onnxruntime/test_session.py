@@ -83,6 +83,7 @@ ON_GPU = [(EngineEntry(**TARGET_FIELDS), GPU)]
     [
         ({"cuda_graphs": True}, ON_GPU),
         ({"cuda_graphs": True}, [*ON_GPU, *ON_CPU]),
+        ({"cuda_graphs": False}, ON_CPU),
         ({"gpu_memory_limit": 10**9}, ON_GPU),
         ({"allow_cpu_fallback": True}, ON_GPU),
         ({"reduce_logits": False}, ON_CPU),
@@ -115,7 +116,7 @@ def test_an_option_without_an_engine_is_an_error(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"cuda_graphs": "false"}, "cuda_graphs is 'false'; allowed is True or False"),
+        ({"cuda_graphs": "false"}, "cuda_graphs is 'false'; allowed is None, True or False"),
         ({"allow_cpu_fallback": 1}, "allow_cpu_fallback is 1; allowed is True or False"),
         ({"reduce_logits": "never"}, "reduce_logits is 'never'; allowed is None, True or False"),
         ({"load_cache": ""}, "load_cache is ''; allowed is None or a path"),
