@@ -71,13 +71,17 @@ class CudaDevice:
         """Make the GPU current for the calling thread."""
         self._call("cuCtxSetCurrent", self._context)
 
+    def step_aside(self) -> None:
+        """Make current again what was before; the primary context stays retained."""
+        self._call("cuCtxSetCurrent", self._before)
+
     def release(self) -> None:
         """Give the primary context back."""
         self._call("cuDevicePrimaryCtxRelease_v2", self._device)
 
     def leave(self) -> None:
         """Give the primary context back and make current what was before."""
-        self._call("cuCtxSetCurrent", self._before)
+        self.step_aside()
         self.release()
 
     @property

@@ -29,6 +29,7 @@ from specdec.engines.in_place import PAST, PRESENT, InPlaceEngine
 from specdec.engines.onnxruntime.binding import HOST, BoundPass, input_devices
 from specdec.engines.onnxruntime.captures import Captures
 from specdec.engines.onnxruntime.head import LogitsHead
+from specdec.engines.onnxruntime.kv_buffers import shapes_of, zeroed_values
 from specdec.engines.onnxruntime.options import DEFAULT_ORT_OPTIONS, OrtOptions
 from specdec.engines.reduction import ReducedRow, Reduction
 
@@ -47,7 +48,7 @@ class KVCache:
     """The key and value buffers of one model and how much of them is filled."""
 
     buffers: dict[str, Any]
-    """`onnxruntime.OrtValue` by "<layer>.key" and "<layer>.value"."""
+    """What `zeroed_values` made, by "<layer>.key" and "<layer>.value"."""
     device: Device
     length: int = 0
 
@@ -213,16 +214,9 @@ class OrtEngine(InPlaceEngine[KVCache]):
 
 
 def _empty_like(cache: KVCache, info: EngineInfo) -> KVCache:
-    """Zeroed buffers of the same shapes; on the CPU the system hands out pages as they fill."""
-    from onnxruntime import OrtValue
-
-    buffers: dict[str, Any] = {}
+    """Zeroed buffers of the same shapes."""
     try:
-        for name, value in cache.buffers.items():
-            element = value.data_type().removeprefix("tensor(").removesuffix(")")
-            zeros = np.zeros(value.shape(), {"float": "float32"}.get(element, element))
-            place = (cache.device.kind, cache.device.index)
-            buffers[name] = OrtValue.ortvalue_from_numpy(zeros, *place)
+        buffers = zeroed_values(shapes_of(cache.buffers), cache.device)
     except Exception as error:  # MemoryError, or whatever the device's allocator raises
         raise EngineError(
             f"another KV cache of {info.max_length} tokens for the {info.name} engine cannot be "

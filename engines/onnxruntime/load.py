@@ -7,8 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from specdec.engines.devices import Device
 from specdec.engines.engine import Engine
 from specdec.engines.errors import EngineError
@@ -16,6 +14,7 @@ from specdec.engines.onnxruntime.captures import Captures
 from specdec.engines.onnxruntime.engine import KVCache, OrtEngine
 from specdec.engines.onnxruntime.gpu import TensorRTPlan
 from specdec.engines.onnxruntime.interface import check_interface
+from specdec.engines.onnxruntime.kv_buffers import zeroed_values
 from specdec.engines.onnxruntime.load_cache import cache_folder, writing
 from specdec.engines.onnxruntime.options import DEFAULT_ORT_OPTIONS, OrtOptions
 from specdec.engines.onnxruntime.session import CaptureRefusedError, create_session
@@ -136,21 +135,14 @@ def _tensorrt_plan(
 
 
 def _allocate(entry: EngineEntry, name: str, device: Device) -> dict[str, Any]:
-    """Zeroed KV buffers on the device; on the CPU the system hands out pages as they fill."""
-    from onnxruntime import OrtValue
-
+    """Zeroed KV buffers on the device."""
     shape = (1, entry.num_kv_heads, entry.max_length, entry.head_size)
-    buffers: dict[str, Any] = {}
+    names = [f"{layer}.{part}" for layer in range(entry.num_layers) for part in ("key", "value")]
     try:
-        for layer in range(entry.num_layers):
-            for part in ("key", "value"):
-                zeros = np.zeros(shape, entry.kv_dtype)
-                value = OrtValue.ortvalue_from_numpy(zeros, device.kind, device.index)
-                buffers[f"{layer}.{part}"] = value
+        return zeroed_values(dict.fromkeys(names, (shape, entry.kv_dtype)), device)
     except Exception as error:  # MemoryError, or whatever the device's allocator raises
         raise EngineError(
             f"the {name} engine's KV cache of {entry.max_length} tokens needs "
             f"{entry.kv_cache_bytes / 1e9:.1f} GB on {device}, which cannot be had; export with a "
             "smaller --max-length"
         ) from error
-    return buffers
