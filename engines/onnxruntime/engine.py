@@ -31,6 +31,7 @@ from specdec.engines.onnxruntime.captures import Captures
 from specdec.engines.onnxruntime.head import LogitsHead
 from specdec.engines.onnxruntime.kv_buffers import shapes_of, zeroed_values
 from specdec.engines.onnxruntime.options import DEFAULT_ORT_OPTIONS, OrtOptions
+from specdec.engines.onnxruntime.widths import pieces
 from specdec.engines.reduction import ReducedRow, Reduction
 
 __all__ = ["KVCache", "OrtEngine"]
@@ -90,7 +91,7 @@ class OrtEngine(InPlaceEngine[KVCache]):
     def forward(self, token_ids: NDArray[np.int64], num_logits: int) -> NDArray[np.float32]:
         """See `Engine.forward`; the result is a view of a buffer that the next pass overwrites."""
         if num_logits == 0:
-            self._run(token_ids, 0, lambda _: None)
+            self._append(token_ids)
             return np.empty((1, 0, self._info.logits_width), np.float32)
         return self._run(token_ids, num_logits, self._head.full)
 
@@ -106,7 +107,8 @@ class OrtEngine(InPlaceEngine[KVCache]):
     ) -> list[ReducedRow]:
         """See `ReducingEngine.forward_reduced`."""
         if num_logits == 0:
-            return self._run(token_ids, 0, lambda _: [])
+            self._append(token_ids)
+            return []
         return self._run(token_ids, num_logits, lambda bound: self._head.reduced(bound, reduction))
 
     def beside(self, cache: KVCache | None = None) -> OrtEngine:
@@ -133,6 +135,25 @@ class OrtEngine(InPlaceEngine[KVCache]):
         self._head.close()
         self._session = None
         self._cache = KVCache({}, self._cache.device)
+
+    def _append(self, token_ids: NDArray[np.int64]) -> None:
+        """Append tokens without logits; beside the host's memory, in passes of fixed widths."""
+        before = self._cache.length
+        rows = check_forward(self._info, before, token_ids, 0)
+        room = self._info.max_length - before
+        on_host = self._cache.device == HOST
+        planned = [(rows, rows)] if on_host else pieces(rows, room, self._prefill_chunk)
+        start = 0
+        try:
+            for tokens, width in planned:
+                ids = np.zeros((1, width), np.int64)
+                ids[:, :tokens] = token_ids[:, start : start + tokens]
+                self._run(ids, 0, lambda _: None)
+                start += tokens
+                self._cache.length = before + start
+        except BaseException:
+            self._cache.length = before
+            raise
 
     def _run(
         self, token_ids: NDArray[np.int64], num_logits: int, read: Callable[[BoundPass], _Read]

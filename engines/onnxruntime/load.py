@@ -18,6 +18,7 @@ from specdec.engines.onnxruntime.kv_buffers import zeroed_values
 from specdec.engines.onnxruntime.load_cache import cache_folder, writing
 from specdec.engines.onnxruntime.options import DEFAULT_ORT_OPTIONS, OrtOptions
 from specdec.engines.onnxruntime.session import CaptureRefusedError, create_session
+from specdec.engines.onnxruntime.widths import warm
 from specdec.engines.package.entries import EngineEntry
 from specdec.engines.package.external_data import graph_inputs
 
@@ -99,7 +100,10 @@ def load_ort_engine(
             "allowed is an in-place ONNX Runtime engine"
         )
     captures = Captures(bool(options.cuda_graphs), required=required, uncaptured=uncaptured)
-    return OrtEngine(session, info, cache, entry.prefill_chunk, options, captures)
+    engine = OrtEngine(session, info, cache, entry.prefill_chunk, options, captures)
+    if device.kind == "cuda":
+        warm(engine)
+    return engine
 
 
 def _resolve_graphs(
