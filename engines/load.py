@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from types import TracebackType
 from specdec.engines.devices import Device, require_provider
 from specdec.engines.engine import Engine
 from specdec.engines.errors import EngineError
+from specdec.engines.onnxruntime.load_cache import writing
 from specdec.engines.onnxruntime.memory import Need, check_gpu_memory
 from specdec.engines.onnxruntime.options import DEFAULT_ORT_OPTIONS, OrtOptions, check_applies
 from specdec.engines.package.manifest import EngineEntry, Manifest
@@ -212,7 +214,12 @@ def _load_engine(
         from specdec.engines.tensorrt.load import load_tensorrt_engine
 
         return load_tensorrt_engine(
-            graph, entry, name=name, device=device, share_cache_with=share_cache_with
+            graph,
+            entry,
+            name=name,
+            device=device,
+            share_cache_with=share_cache_with,
+            kernels=_kernels(package, entry, options),
         )
     from specdec.engines.onnxruntime.load import load_ort_engine
 
@@ -226,6 +233,16 @@ def _load_engine(
         options=options,
         content=_content(package, entry),
     )
+
+
+def _kernels(package: Package, entry: EngineEntry, options: OrtOptions) -> Path | None:
+    """Where the kernels that TensorRT-RTX compiles for an engine are kept, if they are."""
+    if options.load_cache is None or entry.backend != "tensorrt-rtx":
+        return None
+    with writing(options.load_cache):
+        options.load_cache.mkdir(parents=True, exist_ok=True)
+    key = hashlib.sha256(_content(package, entry).encode()).hexdigest()[:32]
+    return options.load_cache / f"{key}.kernels"
 
 
 def _content(package: Package, entry: EngineEntry) -> str:

@@ -48,7 +48,8 @@ class OrtOptions:
     load_cache: Path | None = None
     """Directory for what the first load makes and later ones need not: for the CPU, graphs as ONNX
     Runtime optimized them, which are mapped, in about half the time, their pages shared between
-    processes; for TensorRT's provider, its engines. Needs verified checksums."""
+    processes; for TensorRT's provider, its engines; for TensorRT-RTX, kernels that it compiled.
+    Needs verified checksums."""
 
     allow_operators: tuple[str, ...] = ()
     """Operators that the package's graphs may hold beside those that exports write, such as
@@ -113,7 +114,10 @@ def check_applies(
         "reduce_logits": ((on_gpu or on_cpu) and in_place, "an in-place engine of ONNX Runtime"),
         "allow_operators": (on_gpu or on_cpu, "an engine of ONNX Runtime"),
         "huge_pages": (on_cpu, "an engine on the CPU"),
-        "load_cache": (on_cpu or tensorrt in kinds, "an engine on the CPU or for TensorRT"),
+        "load_cache": (
+            on_cpu or kinds & {tensorrt, ("tensorrt-rtx", "cuda")},
+            "an engine on the CPU or for TensorRT",
+        ),
     }
     for field in fields(options):
         value = getattr(options, field.name)

@@ -30,6 +30,7 @@ from specdec.engines.onnxruntime.gpu import (
 )
 from specdec.engines.onnxruntime.memory import Need, check_gpu_memory
 from specdec.engines.onnxruntime.options import check_applies
+from specdec.engines.package.build_record import TensorRTEntry
 from tests.engines.packages import TARGET_FIELDS, assert_one_line
 from tests.engines.tensorrt.double import DoubleDriver
 from tests.engines.test_devices import HAS_CUDA_BUILD
@@ -74,6 +75,12 @@ def test_a_session_beside_its_device_is_refused(root: Path) -> None:  # noqa: F8
     assert_one_line(caught.value)
 
 
+RTX = replace(
+    EngineEntry(**TARGET_FIELDS),
+    backend="tensorrt-rtx",
+    graph="target/model.engine",
+    tensorrt=TensorRTEntry("1.7.1", ("8.9",), ((1, 1, 1),), (1,), {"projections": "fp16"}, 1.0),
+)
 ON_CPU = [(EngineEntry(**TARGET_FIELDS), Device("cpu"))]
 ON_GPU = [(EngineEntry(**TARGET_FIELDS), GPU)]
 
@@ -88,6 +95,7 @@ ON_GPU = [(EngineEntry(**TARGET_FIELDS), GPU)]
         ({"allow_cpu_fallback": True}, ON_GPU),
         ({"reduce_logits": False}, ON_CPU),
         ({"load_cache": "cache"}, ON_CPU),
+        ({"load_cache": "cache"}, [(RTX, GPU)]),
         ({}, []),
     ],
 )

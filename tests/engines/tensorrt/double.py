@@ -101,9 +101,11 @@ class DoubleDriver:
         free._obj.value, total._obj.value = self.free_bytes, 2**33
 
     def _allocate(self, pointer: Any, size: Any) -> None:
-        memory = ctypes.create_string_buffer(b"\xff" * max(_number(size), 1))
-        pointer._obj.value = ctypes.addressof(memory)
-        self.live[ctypes.addressof(memory)] = memory
+        wanted = max(_number(size), 1)
+        memory = ctypes.create_string_buffer(b"\xff" * (wanted + 255))
+        address = -(-ctypes.addressof(memory) // 256) * 256  # as the driver's are
+        pointer._obj.value = address
+        self.live[address] = memory
 
     def do_cuMemAlloc(self, pointer: Any, size: Any) -> None:  # noqa: N802
         self._allocate(pointer, size)
@@ -151,6 +153,7 @@ class _Context:
     def __init__(self, engine: _Engine) -> None:
         self.engine, self.profile = engine, -1
         self.addresses: dict[str, int] = {}
+        self.scratch = (0, 0)
         self.shapes: dict[str, tuple[int, ...]] = {}
 
     def set_optimization_profile_async(self, profile: int, stream: int) -> bool:
@@ -158,7 +161,12 @@ class _Context:
         self.profile = profile
         return True
 
+    def set_device_memory(self, memory: int, size: int) -> None:
+        assert memory in self.engine.driver.live
+        self.scratch = (memory, size)
+
     def set_tensor_address(self, name: str, address: int) -> bool:
+        assert address % 256 == 0
         self.addresses[name] = address
         return name in self.engine.nodes
 
@@ -171,6 +179,7 @@ class _Context:
 
     def execute_async_v3(self, stream: int) -> bool:
         shapes = dict(self.shapes)
+        assert self.scratch[1] >= self.engine.scratch_sizes[self.profile]
         assert self.addresses.keys() == self.engine.nodes.keys()
         self.engine.driver.queues[stream].append(lambda: self._execute(shapes))
         self.engine.executed.append((self.profile, shapes["input_ids"][1]))
@@ -191,6 +200,54 @@ class _Context:
         return np.frombuffer(memory, dtype).reshape(shape)
 
 
+class _Allocation(enum.Enum):
+    STATIC = 0
+    USER_MANAGED = 2
+
+
+class _Specialization(enum.Enum):
+    LAZY = 0
+    EAGER = 1
+    NONE = 2
+
+
+class _Graphs(enum.Enum):
+    DISABLED = 0
+    WHOLE_GRAPH_CAPTURE = 1
+
+
+class _RuntimeCache:
+    def __init__(self) -> None:
+        self.blob = b"compiled"
+
+    def deserialize(self, blob: bytes) -> bool:
+        if not blob.startswith(b"compiled"):
+            return False
+        self.blob = blob
+        return True
+
+    def serialize(self) -> bytes:
+        return self.blob
+
+
+class _RuntimeConfig:
+    def __init__(self) -> None:
+        self.allocation = _Allocation.STATIC
+        self.dynamic_shapes_kernel_specialization_strategy = _Specialization.LAZY
+        self.cuda_graph_strategy = _Graphs.DISABLED
+        self.cache: _RuntimeCache | None = None
+
+    def set_execution_context_allocation_strategy(self, strategy: _Allocation) -> None:
+        self.allocation = strategy
+
+    def create_runtime_cache(self) -> _RuntimeCache:
+        return _RuntimeCache()
+
+    def set_runtime_cache(self, cache: _RuntimeCache) -> bool:
+        self.cache = cache
+        return True
+
+
 class _Engine:
     """An `ICudaEngine` whose file holds the path of its ONNX graph."""
 
@@ -207,6 +264,9 @@ class _Engine:
         self.num_optimization_profiles = len(self.profiles)
         self.executed = module.executed
         self.refuses = False
+        self.scratch_sizes = [1000 * (index + 1) for index in range(len(self.profiles))]
+        self.contexts: list[tuple[_Context, Any]] = []
+        """With the strategy or configuration that each was made with."""
         module.engines.append(self)
 
     def get_tensor_name(self, index: int) -> str:
@@ -218,8 +278,17 @@ class _Engine:
     def get_tensor_shape(self, name: str) -> tuple[int, ...]:
         return tuple(size if isinstance(size, int) else -1 for size in self.nodes[name].shape)
 
-    def create_execution_context(self) -> _Context | None:
-        return _Context(self)
+    def get_device_memory_size_for_profile_v2(self, index: int) -> int:
+        return self.scratch_sizes[index]
+
+    def create_runtime_config(self) -> _RuntimeConfig:
+        return _RuntimeConfig()
+
+    def create_execution_context(self, how: Any) -> _Context | None:
+        managed = getattr(how, "allocation", how)
+        assert managed is _Allocation.USER_MANAGED
+        self.contexts.append((_Context(self), how))
+        return self.contexts[-1][0]
 
 
 class _Logger:
@@ -234,6 +303,9 @@ def make_module(driver: DoubleDriver, version: str, entry: Any) -> Any:
     """A `tensorrt_rtx` whose engines have the profiles of the manifest record `entry`."""
     module = SimpleNamespace(__name__="tensorrt_rtx", __version__=version, DataType=DataType)
     module.ILogger = _Logger
+    module.ExecutionContextAllocationStrategy = _Allocation
+    module.DynamicShapesKernelSpecializationStrategy = _Specialization
+    module.CudaGraphStrategy, module.IRuntimeCache = _Graphs, _RuntimeCache
     module.driver, module.profiles, module.scored = driver, entry.profiles, entry.scored_rows
     module.executed, module.engines = [], []
 
