@@ -15,7 +15,7 @@ INSTALLED_BY := pyproject.toml setup.py scripts/install.py scripts/native_librar
                 $(wildcard engines/native/source/*)
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-fast lint clean
+.PHONY: help demo test test-fast lint gpu-kit clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ lint: $(VENV)/.installed-dev ## ruff, the import contracts, mypy
 	PYTHONPATH=$(TYPING) $(BIN)/lint-imports --no-cache
 	MYPYPATH=$(TYPING) $(BIN)/mypy $(PARTS:%=-p specdec.%)
 	MYPYPATH=$(TYPING) $(BIN)/mypy benchmarks scripts examples
+
+gpu-kit: $(VENV)/.installed-dev ## packages, wheels and the GPU check in parts to carry: build/gpu-kit
+	$(BIN)/python scripts/gpu_kit.py build/gpu-kit
 
 clean: ## remove the environment, the demo package and every build output
 	rm -rf $(VENV) packages build dist *.egg-info engines/native/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -11,10 +11,22 @@ from typing import Any
 import numpy as np
 from gpu.adapter import export_options
 from gpu.progress import Steps
+from gpu.ready import ReadyError, is_ready
 from gpu.sections import Recorder, Setup
 
-__all__ = ["PAIRS", "Pair", "device_package", "export_pairs", "prompts", "reference_package"]
+__all__ = [
+    "MODELS_FOLDER",
+    "PAIRS",
+    "Pair",
+    "device_package",
+    "export_pairs",
+    "pairs_of",
+    "prompts",
+    "reference_package",
+]
 
+MODELS_FOLDER = "models"
+"""Folder of the random models, in the work folder."""
 _CONTEXT = 512
 _COMMON: dict[str, Any] = {
     "vocab_size": 512,
@@ -90,7 +102,17 @@ def reference_package(setup: Setup, pair: Pair) -> Path:
 
 
 def export_pairs(setup: Setup, pairs: Sequence[Pair], recorder: Recorder) -> None:
-    """Write what is missing of the packages of `pairs`."""
+    """Write what is missing of the packages of `pairs`.
+
+    Raises:
+        ReadyError: they were made elsewhere, and one is not there.
+    """
+    if is_ready(setup):
+        for pair in pairs:
+            for out in (reference_package(setup, pair), device_package(setup, pair)):
+                if not out.exists():
+                    raise ReadyError(f"{pair.name}/{out.name} is not among the packages")
+        return
     import torch
 
     from specdec.export import ExportOptions, export_package
@@ -117,7 +139,7 @@ def export_pairs(setup: Setup, pairs: Sequence[Pair], recorder: Recorder) -> Non
 
 def _folder(work: Path, name: str) -> Path:
     """A Hugging Face folder of a random model, written once."""
-    folder = work / "models" / name.replace(" ", "-")
+    folder = work / MODELS_FOLDER / name.replace(" ", "-")
     if not (folder / "model.safetensors").exists():
         folder.mkdir(parents=True, exist_ok=True)
         _write_tokenizer(folder)
