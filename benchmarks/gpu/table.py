@@ -63,6 +63,12 @@ def _speeds(sections: Sequence[dict[str, Any]]) -> Iterator[str]:
         )
         yield "T(M) ms  " + "  ".join(f"{rows}: {s * 1e3:.2f}" for rows, s in curve.items())
         yield "; ".join(_steps(figures))
+        if "expected_seconds" in figures:
+            told = ", ".join(
+                f"{how} {seconds * 1e3:.2f} ms"
+                for how, seconds in figures["expected_seconds"].items()
+            )
+            yield f"target step by arithmetic, {figures['kernels']} kernels: {told}"
         yield f"{'draft':<6}{'A':>5}{'K':>6}{'tok/s':>9}{'plain':>8}{'x':>6}{'host':>6}{'kB':>8}"
         lines = figures.get("pairs", [])
         for line in lines:
