@@ -127,7 +127,7 @@ def verdict(results: Sequence[dict[str, Any]], chosen: Sequence[str] = _NAMES) -
 def _chosen(only: Sequence[str] | None) -> list[str]:
     """Sections to run, in order; those of the parity part load what the export writes."""
     wanted = set(only or _NAMES)
-    if wanted & set(PARITY):
+    if wanted & {*PARITY, "TensorRT-RTX", "TensorRT provider"}:
         wanted.add("export")
     return [name for name in _NAMES if name in wanted]
 

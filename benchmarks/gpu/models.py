@@ -19,6 +19,7 @@ __all__ = [
     "PAIRS",
     "Pair",
     "device_package",
+    "export_for",
     "export_pairs",
     "pairs_of",
     "prompts",
@@ -113,28 +114,32 @@ def export_pairs(setup: Setup, pairs: Sequence[Pair], recorder: Recorder) -> Non
                 if not out.exists():
                     raise ReadyError(f"{pair.name}/{out.name} is not among the packages")
         return
+    for pair in pairs:
+        (setup.work / pair.name).mkdir(exist_ok=True)
+        for out in {reference_package(setup, pair), device_package(setup, pair)}:
+            if not out.exists():
+                export_for(setup, pair, out, recorder, **export_options(out.name))
+
+
+def export_for(setup: Setup, pair: Pair, out: Path, recorder: Recorder, **options: Any) -> None:
+    """Write a package of `pair`; `options` are of `ExportOptions`."""
     import torch
 
     from specdec.export import ExportOptions, export_package
 
     torch.set_num_threads(1)  # at these sizes several only wait for each other
-    for pair in pairs:
-        (setup.work / pair.name).mkdir(exist_ok=True)
-        for out in {reference_package(setup, pair), device_package(setup, pair)}:
-            if out.exists():
-                continue
-            draft = pair.draft
-            export_package(
-                ExportOptions(
-                    target=str(_folder(setup.work, pair.target)),
-                    draft=draft if draft == "self" else str(_folder(setup.work, draft)),
-                    draft_precision=pair.precision,
-                    out=out,
-                    report="none",
-                    **export_options(out.name),
-                ),
-                Steps(recorder),
-            )
+    draft = pair.draft
+    export_package(
+        ExportOptions(
+            target=str(_folder(setup.work, pair.target)),
+            draft=draft if draft == "self" else str(_folder(setup.work, draft)),
+            draft_precision=pair.precision,
+            out=out,
+            report="none",
+            **options,
+        ),
+        Steps(recorder),
+    )
 
 
 def _folder(work: Path, name: str) -> Path:

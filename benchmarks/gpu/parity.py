@@ -21,7 +21,16 @@ from specdec.runtime import SamplingParams, SpeculativeDecoder
 from specdec.runtime.audit.exact import PlainReader
 from specdec.runtime.audit.greedy import compare_greedy
 
-__all__ = ["TOLERANCE", "decoder_of", "export", "greedy", "logits", "pair_text", "same_text"]
+__all__ = [
+    "TOLERANCE",
+    "compare",
+    "decoder_of",
+    "export",
+    "greedy",
+    "logits",
+    "pair_text",
+    "same_text",
+]
 
 TOLERANCE = {"cpu": 1e-4, "fp16": 0.02, "quantized": 0.1}
 """Of the span of the logits: the CPU against itself; FP16 against FP32 arithmetic; a quantized
@@ -78,7 +87,7 @@ def logits(setup: Setup, recorder: Recorder) -> None:
                 first, second = getattr(reference, name), getattr(tested, name)
                 assert first is not None
                 assert second is not None
-                found = _compare(first, second, ids, widths)
+                found = compare(first, second, ids, widths)
                 worst = max(found, key=lambda key: found[key])
                 recorder.figure(f"{pair.name} {name}", found)
                 recorder.check(
@@ -173,7 +182,7 @@ def same_text(
     )
 
 
-def _compare(
+def compare(
     first: Engine, second: Engine, ids: NDArray[np.int64], widths: range
 ) -> dict[str, float]:
     """Largest difference of two engines by place, as a share of the span of the logits."""

@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from gpu.sections import Recorder, Setup
+from gpu.sections import NotHereError, Recorder, Setup
 
 __all__ = ["ReadyError", "is_ready", "link_into", "make", "read_index"]
 
@@ -74,6 +74,7 @@ def make(folder: Path, made_for: str, tiny: bool, say: Callable[[str], None]) ->
     Raises:
         ReadyError: the folder exists, or a package cannot be built.
     """
+    from gpu.backends import BACKENDS, export_backend
     from gpu.builder import build_all
     from gpu.demo import demo_package
     from gpu.models import MODELS_FOLDER, export_pairs, pairs_of
@@ -84,6 +85,11 @@ def make(folder: Path, made_for: str, tiny: bool, say: Callable[[str], None]) ->
     setup = Setup("cpu", made_for, tiny, folder)
     recorder = Recorder("packages", math.inf, say, lambda result: None)
     export_pairs(setup, pairs_of(setup), recorder)
+    for backend in BACKENDS:
+        try:
+            export_backend(setup, recorder, backend)
+        except NotHereError as error:
+            say(f"  {error}")
     shutil.rmtree(folder / MODELS_FOLDER)
     build_all(folder, made_for, tiny)
     for failed in folder.glob("*.failed"):

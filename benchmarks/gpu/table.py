@@ -35,11 +35,11 @@ def _head(document: dict[str, Any]) -> Iterator[str]:
 
 
 def _sections(sections: Sequence[dict[str, Any]]) -> Iterator[str]:
-    yield f"{'section':<14}{'status':<11}{'checks':>9}{'seconds':>9}"
+    yield f"{'section':<18}{'status':<11}{'checks':>9}{'seconds':>9}"
     for one in sections:
         passed = sum(check["passed"] for check in one["checks"])
         counted = f"{passed}/{len(one['checks'])}" if one["checks"] else "-"
-        yield f"{one['name']:<14}{one['status']:<11}{counted:>9}{one['seconds']:>9.0f}"
+        yield f"{one['name']:<18}{one['status']:<11}{counted:>9}{one['seconds']:>9.0f}"
         bad = [check for check in one["checks"] if not check["passed"]]
         for check in bad[:4]:
             yield f"  FAILED {check['name']}: {check['detail']}"
