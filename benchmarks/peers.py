@@ -31,6 +31,7 @@ from systems.process import PeerError, Worker
 from systems.setup import PEERS, install, prepare
 from systems.table import Record, agreement, best, paired_ratio, speed
 
+from specdec.engines.storage.writing import write_file
 from specdec.runtime.report.measuring.machine import describe_machine, usable_cores
 from specdec.runtime.report.measuring.prompt_set import load_prompts
 
@@ -64,7 +65,7 @@ def main() -> int:
     for temperature, measured in records.items():
         _print(ready, measured, temperature)
     if options.json:
-        options.json.write_text(json.dumps(document, indent=1), encoding="utf-8")
+        write_file(options.json, json.dumps(document, indent=1))
     return 0
 
 

@@ -15,7 +15,7 @@ import click
 from specdec.cli.common import EXIT_DONE, error_console, invoke
 from specdec.cli.options import lists
 from specdec.cli.options.loading import gpu_options, ort_options
-from specdec.cli.options.prompts import read_prompts
+from specdec.cli.options.prompts import read_file, read_prompts
 
 if TYPE_CHECKING:
     from specdec.runtime.report.bench.contents import BenchReport
@@ -130,6 +130,10 @@ def command(
         return _compare(*compare)
     if bool(packages) == bool(options["simulate_target"]):
         raise click.UsageError("give a package directory, or --simulate-target SIZE")
+    from specdec.engines.storage.writing import check_output, write_file
+
+    if out is not None:
+        check_output(out)
     texts = _texts(options)
     with _sources(packages, options) as directories:
         report = _measure(directories, texts, options)
@@ -137,7 +141,7 @@ def command(
 
     document = json.dumps(to_data(report), ensure_ascii=False, allow_nan=False)
     if out is not None:
-        out.write_text(document + "\n", encoding="utf-8")
+        write_file(out, document + "\n")
     if as_json:
         click.echo(document)
     else:
@@ -252,8 +256,8 @@ def _compare(first: Path, second: Path) -> int:
     reports = []
     for path in (first, second):
         try:
-            document = json.loads(path.read_text(encoding="utf-8"))
-        except (UnicodeDecodeError, json.JSONDecodeError) as error:
+            document = json.loads(read_file(path))
+        except (ValueError, RecursionError) as error:
             raise click.UsageError(f"{path} is not JSON of specdec-bench ({error})") from None
         reports.append(from_data(BenchReport, document, str(path)))
     table = compare_table(*reports)

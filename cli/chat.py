@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specdec.cli.common import EXIT_DONE, EXIT_FAILED, fail
-from specdec.cli.options.prompts import to_request
+from specdec.cli.options.prompts import MAX_BYTES, to_request
 from specdec.cli.views.answers import AnswerPrinter
 
 if TYPE_CHECKING:
@@ -54,7 +54,9 @@ def _read_line() -> str | None:
     """Return the next line without spaces around it, None at the end of stdin."""
     if sys.stdin.isatty():
         click.echo("> ", nl=False, err=True)
-    data = sys.stdin.buffer.readline()
+    data = sys.stdin.buffer.readline(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise click.UsageError(f"a turn is larger than {MAX_BYTES} bytes; shorten it")
     return data.decode("utf-8", "replace").strip() if data else None
 
 

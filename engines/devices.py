@@ -114,11 +114,28 @@ def _import_onnxruntime(extra: str) -> Any:
     try:
         import onnxruntime
     except ImportError as error:
+        if _was_interrupted(error):
+            raise KeyboardInterrupt from error
         raise MissingDependencyError(
             f"ONNX Runtime cannot be imported ({' '.join(str(error).split())}); run: "
             f'pip install "specdec[{extra}]" (extras cpu and cuda exclude each other)'
         ) from error
     return onnxruntime
+
+
+def _was_interrupted(error: BaseException) -> bool:
+    """Whether Ctrl-C is behind an error: extension modules turn it into an ImportError."""
+    seen: list[BaseException] = []
+    pending: list[BaseException | None] = [error]
+    while pending:
+        found = pending.pop()
+        if found is None or any(found is other for other in seen):
+            continue
+        if isinstance(found, KeyboardInterrupt):
+            return True
+        seen.append(found)
+        pending += [found.__cause__, found.__context__]
+    return False
 
 
 def _find_gpus() -> tuple[int, str]:

@@ -50,7 +50,7 @@ def export_package(options: ExportOptions, progress: Progress | None = None) -> 
     started = time.perf_counter()
     with progress.step("check the sources"):
         plan = preflight(options)
-    with staged(options.out) as directory:
+    with staged(options.out, overwrite=options.overwrite) as directory:
         tokenizer = write_tokenizer(plan.tokenizer, directory)
         built = build_pair(plan, directory, progress)
         write_golden(directory, built.golden)

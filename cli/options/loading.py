@@ -23,7 +23,8 @@ package_argument = click.argument(
 
 
 def gpu_options(function: _Function) -> _Function:
-    """Decorate a command with `cuda_graphs`, `gpu_memory`, `allow_cpu_fallback`."""
+    """Decorate a command with `cuda_graphs`, `gpu_memory`, `allow_cpu_fallback`, and
+    `allow_operators`."""
     for option in (
         click.option(
             "--allow-cpu-fallback",
@@ -35,6 +36,13 @@ def gpu_options(function: _Function) -> _Function:
             metavar="GB",
             type=click.FloatRange(min=0.0, min_open=True),
             help="Limit of an engine's arena on the GPU; weights and KV cache lie outside it.",
+        ),
+        click.option(
+            "--allow-operator",
+            "allow_operators",
+            metavar="NAME",
+            multiple=True,
+            help="Load graphs that hold this operator although no export writes it. Repeatable.",
         ),
         click.option("--cuda-graphs", is_flag=True, help="Replay short passes as CUDA graphs."),
     ):
@@ -52,6 +60,7 @@ def ort_options(options: dict[str, Any]) -> OrtOptions:
         gpu_memory_limit=None if limit is None else max(int(min(limit, 1e9) * 1e9), 1),
         allow_cpu_fallback=options["allow_cpu_fallback"],
         load_cache=options.get("load_cache"),
+        allow_operators=options["allow_operators"],
     )
 
 

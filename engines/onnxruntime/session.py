@@ -27,7 +27,7 @@ from specdec.engines.onnxruntime.gpu import (
 )
 from specdec.engines.onnxruntime.huge_pages import on_huge_pages
 from specdec.engines.onnxruntime.load_cache import discard, mapped_graph
-from specdec.engines.onnxruntime.options import DEFAULT_ORT_OPTIONS, OrtOptions
+from specdec.engines.onnxruntime.options import DEFAULT_ORT_OPTIONS, MAX_THREADS, OrtOptions
 
 __all__ = ["create_session"]
 
@@ -65,8 +65,10 @@ def create_session(
             allowed, the parts of it that take the time.
     """
     require_provider(device)
-    if num_threads is not None and (type(num_threads) is not int or num_threads < 1):
-        raise EngineError(f"num_threads is {num_threads!r}; allowed is None or at least 1")
+    if num_threads is not None and (
+        type(num_threads) is not int or not 1 <= num_threads <= MAX_THREADS
+    ):
+        raise EngineError(f"num_threads is {num_threads!r}; allowed is None or 1 .. {MAX_THREADS}")
     import onnxruntime
 
     session_options = _session_options(num_threads)

@@ -23,7 +23,7 @@ from specdec.engines.package.fields import path_problem
 from specdec.engines.package.files import open_regular, unreadable
 from specdec.engines.package.strict_json import shown
 
-__all__ = ["check_external_data", "external_locations", "graph_inputs"]
+__all__ = ["check_external_data", "external_locations", "graph_inputs", "graph_operators"]
 
 _MESSAGES: dict[str, dict[int, str]] = {
     "ModelProto": {7: "GraphProto", 20: "TrainingInfoProto", 25: "FunctionProto"},
@@ -48,6 +48,8 @@ _ENTRY = "StringStringEntryProto"
 _KEY, _VALUE = 1, 2
 _GRAPH, _INPUT, _INPUT_NAME = 7, 11, 1
 """Fields of a model, of its graph, and of an input (`ValueInfoProto`)."""
+_OPERATOR, _DOMAIN = 4, 7
+"""Fields of a node."""
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MAX_VARINT_BYTES = 10
 
@@ -104,6 +106,21 @@ def graph_inputs(graph: Path) -> list[str]:
         ]
 
 
+def graph_operators(graph: Path) -> set[tuple[str, str]]:
+    """Return (domain, name) of every node, subgraphs and functions included; "" is ONNX's.
+
+    Raises:
+        PackageError: as `external_locations`.
+    """
+    with _scanned(graph) as data:
+        return {
+            operator
+            for kind, start, end in _messages(data)
+            if kind == "NodeProto"
+            for operator in _operators(data, start, end)
+        }
+
+
 @contextmanager
 def _scanned(graph: Path) -> Iterator[mmap.mmap]:
     """The bytes of a graph; what goes wrong with them inside becomes a `PackageError`."""
@@ -126,16 +143,32 @@ def _mapped(descriptor: int) -> mmap.mmap:
 
 
 def _locations(data: mmap.mmap) -> Iterator[bytes]:
+    for kind, start, end in _messages(data):
+        if kind == _ENTRY:
+            yield from _entry_location(data, start, end)
+
+
+def _messages(data: mmap.mmap) -> Iterator[tuple[str, int, int]]:
+    """Yield (type, first byte, end) of every message that `_MESSAGES` leads to."""
     pending = [("ModelProto", 0, len(data))]
     while pending:
         kind, start, end = pending.pop()
-        if kind == _ENTRY:
-            yield from _entry_location(data, start, end)
+        yield kind, start, end
+        children = _MESSAGES.get(kind)
+        if children is None:
             continue
-        children = _MESSAGES[kind]
         for number, first, last in _byte_fields(data, start, end):
             if number in children:
                 pending.append((children[number], first, last))
+
+
+def _operators(data: mmap.mmap, start: int, end: int) -> Iterator[tuple[str, str]]:
+    """Yield (domain, name) of a node; of a field that is repeated, every value."""
+    found = list(_byte_fields(data, start, end))
+    domains = [data[a:b].decode() for number, a, b in found if number == _DOMAIN] or [""]
+    names = [data[a:b].decode() for number, a, b in found if number == _OPERATOR]
+    for domain in domains:
+        yield from (("" if domain == "ai.onnx" else domain, name) for name in names)
 
 
 def _entry_location(data: mmap.mmap, start: int, end: int) -> Iterator[bytes]:

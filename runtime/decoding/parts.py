@@ -18,9 +18,10 @@ from specdec.runtime.sampling.params import SamplingParams
 from specdec.runtime.sampling.randomness import CounterRandom, CoupledRandom, RoundRandom
 from specdec.runtime.text.codec import TextCodec
 
-__all__ = ["DrafterName", "Parts"]
+__all__ = ["DRAFTERS", "DrafterName", "Parts"]
 
 DrafterName = Literal["auto", "model", "ngram", "hybrid", "none"]
+DRAFTERS = get_args(DrafterName)
 
 
 @dataclass

@@ -54,7 +54,7 @@ class Host:
 
     def add(self, decoder: SpeculativeDecoder) -> int:
         """Take over a decoder and return its handle."""
-        return self._insert(_Entry(decoder, None, Slot()), DECODER)
+        return self._insert(_Entry(decoder, None, Slot(decoder.cancel)), DECODER)
 
     def decoder(self, handle: int) -> SpeculativeDecoder:
         """The decoder of a handle; errors as every method: `BadHandleError`, `ClosedError`."""
@@ -76,6 +76,7 @@ class Host:
 
         Raises:
             BusyError: a generation runs on this decoder.
+            NotBegunError: `cancel` came while a prompt was made from messages.
             SpecdecError: as `SpeculativeDecoder.stream`, and what `on_chunk` raises.
         """
         entry = self._find(handle, kind)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from specdec.engines.engine import Engine
 from specdec.engines.errors import PackageError
 from specdec.engines.load import LoadedPackage
+from specdec.engines.storage.writing import write_file
 from specdec.runtime.report.contents import Agreement
 from specdec.runtime.report.measuring.divergence import AgreementTally, log_softmax, score_text
 from specdec.runtime.report.records import from_data, to_data
@@ -80,7 +81,7 @@ def golden_text(token_ids: Sequence[int], logits: NDArray[np.floating]) -> Golde
 def write_golden(directory: Path, texts: Sequence[GoldenText]) -> None:
     """Write the file into a package directory."""
     document = json.dumps(to_data(_File(tuple(texts))), separators=(",", ":"))
-    (directory / REFERENCE_NAME).write_text(document + "\n", encoding="utf-8")
+    write_file(directory / REFERENCE_NAME, document + "\n")
 
 
 def read_golden(package: LoadedPackage) -> tuple[GoldenText, ...]:

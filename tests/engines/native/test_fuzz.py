@@ -1,4 +1,4 @@
-"""The kernels under sanitizers: random sizes, buffers of exactly the sizes they may touch."""
+"""The products' kernels with random sizes: under sanitizers here, ARM64's under qemu."""
 
 from __future__ import annotations
 
@@ -19,40 +19,47 @@ HERE = Path(__file__).parent
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g1"]
 
 
-@pytest.fixture(scope="module")
-def fuzz(native_script: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The executable, compiled with the flags of the library."""
-    if shutil.which("c++") is None:
-        pytest.skip("no C++ compiler")
-    folder = tmp_path_factory.mktemp("fuzz")
-    files: dict[Path, list[str]] = {HERE / "fuzz.cc": []}
-    for path, flags in native_script.sources(platform.machine()).items():
-        if path.name == "isa.cc" or path.stem.partition("_")[0] == "kernels":
-            files[path] = flags
-    common = ["-std=c++17", "-O1", "-Wall", "-Wextra", "-Wno-uninitialized", *SANITIZE]
-    common += ["-Wno-maybe-uninitialized", f"-I{native_script.SOURCE}"]
+def build(script: ModuleType, compiler: str, machine: str, flags: list[str], folder: Path) -> Path:
+    """Compile the executable with the flags of the library and `flags`; return its path."""
+    files = {HERE / "fuzz.cc": []} | {
+        path: own
+        for path, own in script.sources(machine).items()
+        if path.stem == "isa" or path.stem.startswith("kernels_")
+    }
+    common = [compiler, *script.FLAGS, "-O1", f"-I{script.SOURCE}", *flags]
 
-    def compile_one(path: Path) -> str:
-        out = str(folder / f"{path.stem}.o")
-        command = ["c++", *common, *files[path], "-c", str(path), "-o", out]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    def run(*command: str) -> None:
+        done = subprocess.run([*common, *command], capture_output=True, text=True, check=False)
+        if "cannot find" in done.stderr and "san" in done.stderr:
+            pytest.skip("the compiler has no sanitizers")
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""
-        return out
 
+    objects = [str(folder / f"{path.stem}.o") for path in files]
     with ThreadPoolExecutor(2) as pool:
-        objects = list(pool.map(compile_one, files))
-    program = folder / "fuzz"
-    link = ["c++", *SANITIZE, *objects, "-o", str(program)]
-    done = subprocess.run(link, capture_output=True, text=True, check=False)
-    if "cannot find" in done.stderr and "san" in done.stderr:
-        pytest.skip("the compiler has no sanitizers")
-    assert done.returncode == 0, done.stderr
-    return program
+        jobs = zip(files.items(), objects, strict=True)
+        list(pool.map(lambda job: run(*job[0][1], "-c", str(job[0][0]), "-o", job[1]), jobs))
+    run(*objects, "-o", str(folder / "fuzz"))
+    return folder / "fuzz"
 
 
-def test_random_products(fuzz: Path, libraries: dict[str, Library]) -> None:
+def test_random_products_under_sanitizers(
+    native_script: ModuleType, libraries: dict[str, Library], tmp_path: Path
+) -> None:
     """Every table agrees with sums in double and touches nothing that is not its own."""
+    if shutil.which("c++") is None:
+        pytest.skip("no C++ compiler")
+    fuzz = build(native_script, "c++", platform.machine(), SANITIZE, tmp_path)
     done = subprocess.run([str(fuzz), "25"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
     assert done.stdout.split() == list(libraries)
+
+
+def test_random_products_of_neon(native_script: ModuleType, tmp_path: Path) -> None:
+    compiler, machine = "aarch64-linux-gnu-g++", "qemu-aarch64"
+    if not shutil.which(compiler) or not shutil.which(machine):
+        pytest.skip("needs g++-aarch64-linux-gnu and qemu-user")
+    fuzz = build(native_script, compiler, "aarch64", ["-static", "-O2"], tmp_path)
+    done = subprocess.run([machine, str(fuzz), "40"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    assert done.stdout == "neon\n"
