@@ -12,6 +12,7 @@ from typing import Any
 
 from specdec.engines.load import Package, read_package
 from specdec.engines.package.manifest import EngineEntry, Manifest, inventory, write_manifest
+from specdec.engines.release import DISTRIBUTION, VERSION
 from specdec.export.auto import Surroundings, choose_draft
 from specdec.export.calibration.ranges import calibrate_draft
 from specdec.export.calibration.scales import ActivationScale
@@ -36,10 +37,7 @@ from specdec.runtime.report.golden import GoldenText, write_golden
 
 __all__ = ["export_package"]
 
-_VERSIONED = (
-    *("specdec", "optimum", "optimum-onnx", "transformers", "torch", "onnx"),
-    *("onnxruntime", "onnxruntime-gpu"),
-)
+_VERSIONED = "optimum optimum-onnx transformers torch onnx onnxruntime onnxruntime-gpu".split()
 """Distributions whose versions a package records, as far as they are installed."""
 
 
@@ -87,7 +85,7 @@ def export_package(options: ExportOptions, progress: Progress | None = None) -> 
             draft=built.draft,
             tokenizer=tokenizer,
             files=inventory(directory),
-            specdec_version=version("specdec"),
+            specdec_version=VERSION,
             source=_provenance(plan, built),
             checks={"weights_read": _weights_read(directory, built)},
         )
@@ -278,7 +276,7 @@ def _clear(scratch: Path) -> None:
 
 def _provenance(plan: Plan, built: _Engines) -> dict[str, Any]:
     """How the package was made, without paths of the machine that made it."""
-    versions = {}
+    versions = {DISTRIBUTION: VERSION}
     for name in _VERSIONED:
         try:
             versions[name] = version(name)

@@ -21,9 +21,9 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 
+from specdec.engines.release import VERSION
 from specdec.runtime.embed.errors import BuildError
 from specdec.runtime.errors import MissingDependencyError
 
@@ -69,7 +69,7 @@ def build_library(out: Path) -> Path:
         shutil.copyfile(NATIVE / header, include / header)
     for template in ("specdecConfig.cmake", "specdecConfigVersion.cmake"):
         text = (NATIVE / template).read_text(encoding="utf-8")
-        (cmake / template).write_text(text.replace("@VERSION@", version("specdec")), "utf-8")
+        (cmake / template).write_text(text.replace("@VERSION@", VERSION), "utf-8")
     return library
 
 
@@ -87,7 +87,7 @@ def _emit(path: Path) -> None:
         from cffi import FFI
     except ImportError as error:
         raise MissingDependencyError(
-            'building libspecdec.so needs cffi; run: pip install "specdec[embed]"'
+            "building libspecdec.so needs cffi; run: pip install cffi"
         ) from error
     ffi = FFI()
     internal = NATIVE / "internal.h"

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
-from importlib.metadata import version
 from pathlib import Path
 
 from specdec.engines.load import load_package
 from specdec.engines.onnxruntime.options import DEFAULT_ORT_OPTIONS, OrtOptions
+from specdec.engines.release import VERSION
 from specdec.runtime.report.bench import BenchSettings, bench_package
 from specdec.runtime.report.bench_contents import BenchReport, BenchResult
 from specdec.runtime.report.energy import find_sources
@@ -68,7 +68,7 @@ def sweep(
     return BenchReport(
         format=1,
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        specdec_version=version("specdec"),
+        specdec_version=VERSION,
         machine=describe_machine(device, draft_device, threads[0] if len(threads) == 1 else None),
         settings={
             "prompts": len(settings.prompts),
