@@ -37,7 +37,8 @@ from specdec.runtime.report.golden import GoldenText, write_golden
 
 __all__ = ["export_package"]
 
-_VERSIONED = "optimum optimum-onnx transformers torch onnx onnxruntime onnxruntime-gpu".split()
+_LIBRARIES = ("optimum", "optimum-onnx", "transformers", "torch", "onnx")
+_VERSIONED = (*_LIBRARIES, "onnxruntime", "onnxruntime-gpu")
 """Distributions whose versions a package records, as far as they are installed."""
 
 
