@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import pty
+import select
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -76,22 +76,24 @@ class Terminal:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self.shown = ""
+        self._seen = 0  # up to the end of what was waited for
 
     def type(self, keys: str) -> None:
         os.write(self._descriptor, keys.encode())
 
     def wait_for(self, text: str) -> None:
         """Read on until `text` has come after what was waited for before."""
-        start, deadline = len(self.shown), time.monotonic() + 60
-        while text not in self.shown[start:]:
-            assert time.monotonic() < deadline, self.shown
-            self._read()
+        while text not in self.shown[self._seen :]:
+            assert self._read(), self.shown
+        self._seen = self.shown.index(text, self._seen) + len(text)
 
     def read_to_end(self) -> None:
         while self._read():
             pass
 
     def _read(self) -> bool:
+        ready, _, _ = select.select([self._descriptor], [], [], 20)
+        assert ready, f"nothing more came after {self.shown!r}"
         try:
             data = os.read(self._descriptor, 4096)
         except OSError:  # how Linux says that the other side is closed
@@ -135,7 +137,9 @@ def test_on_a_terminal(package: Path) -> None:
         screen.type("w\n")
         screen.wait_for("xyz")
         screen.wait_for("> ")
-        screen.type("half a line\x03")  # Ctrl-C drops it and keeps the conversation
+        screen.type("half a line")
+        screen.wait_for("half a line")  # the echo
+        screen.type("\x03")  # Ctrl-C drops it and keeps the conversation
         screen.wait_for("(Ctrl-D or /exit ends the chat)")
         screen.wait_for("> ")
         screen.type("\x10\n")  # history: the line before, sent again

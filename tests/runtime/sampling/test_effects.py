@@ -47,7 +47,8 @@ def test_what_is_named(options: dict[str, object], named: list[str]) -> None:
 )
 def test_a_named_option_changes_no_token(options: dict[str, object]) -> None:
     base = {"max_new_tokens": 40, "num_draft_tokens": 3}
-    with pair() as decoder:
+    decoder, _, _ = pair()
+    with decoder:
         expected = decoder.generate([1, 2], SamplingParams(**base)).token_ids  # type: ignore[arg-type]
         params = SamplingParams(**base, **options)  # type: ignore[arg-type]
         assert options_without_effect(params).keys() == options.keys()
