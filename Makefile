@@ -19,15 +19,16 @@ help: ## list the targets
 demo: $(DEMO)/specdec.json ## from a bare clone: install, export the demo pair, generate
 	$(BIN)/specdec-run $(DEMO) --prompt "$(PROMPT)" --max-new-tokens 128 --stats
 
-test: lint ## ruff, mypy, pytest
+test: lint ## lint, then every test
 	$(BIN)/python -m pytest
 
-lint: $(VENV)/.installed-dev ## ruff and mypy
+lint: $(VENV)/.installed-dev ## ruff, the import contracts, mypy
 	$(BIN)/ruff check .
 	mkdir -p $(TYPING)/specdec
 	for part in $(PARTS); do ln -sfn $(CURDIR)/$$part $(TYPING)/specdec/$$part; done
 	PYTHONPATH=$(TYPING) $(BIN)/lint-imports --no-cache
-	MYPYPATH=$(TYPING) $(BIN)/mypy -p specdec.engines -p specdec.runtime -p specdec.cli
+	MYPYPATH=$(TYPING) $(BIN)/mypy $(PARTS:%=-p specdec.%)
+	MYPYPATH=$(TYPING) $(BIN)/mypy benchmarks scripts examples
 
 clean: ## remove the environment, the demo package and every build output
 	rm -rf $(VENV) packages build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

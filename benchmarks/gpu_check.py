@@ -34,7 +34,7 @@ from gpu.table import table
 from specdec.engines import Device, SpecdecError, require_provider
 from specdec.engines.cuda_driver import CudaDevice
 from specdec.engines.release import VERSION
-from specdec.runtime.report.machine import describe_machine
+from specdec.runtime.report.measuring.machine import describe_machine
 
 __all__ = ["main", "verdict"]
 

@@ -31,8 +31,8 @@ from systems.process import PeerError, Worker
 from systems.setup import PEERS, install, prepare
 from systems.table import Record, agreement, best, paired_ratio, speed
 
-from specdec.runtime.report.machine import describe_machine, usable_cores
-from specdec.runtime.report.prompt_set import load_prompts
+from specdec.runtime.report.measuring.machine import describe_machine, usable_cores
+from specdec.runtime.report.measuring.prompt_set import load_prompts
 
 REQUEST_TIMEOUT = 300.0
 

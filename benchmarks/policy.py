@@ -102,9 +102,9 @@ def replay(trace: Trace, state: str, drafter: str, plays: int) -> None:
     print("| context | T | category | auto | best fixed K | auto over it | worst prompt |")
     print("|---|---|---|---|---|---|---|")
     gains = []
-    for (context, temperature, category), spent in sorted(seconds.items()):
-        best = min((str(k) for k in (0, *FIXED)), key=lambda k: spent[k])
-        gain, fixed_gain = spent["0"] / spent["auto"], spent["0"] / spent[best]
+    for (context, temperature, category), sums in sorted(seconds.items()):
+        best = min((str(k) for k in (0, *FIXED)), key=sums.__getitem__)
+        gain, fixed_gain = sums["0"] / sums["auto"], sums["0"] / sums[best]
         gains.append((gain, fixed_gain))
         print(
             f"| {context} | {temperature:g} | {category} | {gain:.2f} "

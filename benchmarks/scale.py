@@ -20,8 +20,8 @@ from demo.scale_point import HEADER, Point, measure_point
 from demo.weights import default_cache, write_folder
 
 from specdec.runtime import SpeculativeDecoder
-from specdec.runtime.report.machine import describe_machine
-from specdec.runtime.report.prompt_set import load_prompts, load_texts, prompt_ids
+from specdec.runtime.report.measuring.machine import describe_machine
+from specdec.runtime.report.measuring.prompt_set import load_prompts, load_texts, prompt_ids
 
 CONTEXTS = (256, 512, 1024, 2048, 4096)
 OUTPUTS = (32, 128, 512, 1024)

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from specdec.runtime import SamplingParams, SpeculativeDecoder
-from specdec.runtime.report.machine import describe_machine
-from specdec.runtime.report.prompt_set import load_prompts, one_per_category, prompt_ids
+from specdec.runtime.report.measuring.machine import describe_machine
+from specdec.runtime.report.measuring.prompt_set import load_prompts, one_per_category, prompt_ids
 
 FIXED = (1, 2, 3, 4, 5, 6, 8, 10)
 

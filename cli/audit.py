@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from specdec.cli.command import specdec_command
 from specdec.cli.common import EXIT_DONE, EXIT_FAILED, error_console, invoke
-from specdec.cli.options.command import specdec_command
 from specdec.cli.options.given import check_effect
 from specdec.cli.options.loading import (
     check_drafting_options,
@@ -131,7 +131,11 @@ def _settings(given: dict[str, Any], has_draft_model: bool) -> Any:
 def _run(loaded: Any, texts: Sequence[str] | None, plan: AuditPlan, drafter: Any) -> AuditReport:
     from specdec.runtime.audit import audit
     from specdec.runtime.decoder import SpeculativeDecoder
-    from specdec.runtime.report.prompt_set import load_prompts, one_per_category, prompt_ids
+    from specdec.runtime.report.measuring.prompt_set import (
+        load_prompts,
+        one_per_category,
+        prompt_ids,
+    )
 
     if texts is None:
         texts = [prompt.text for prompt in one_per_category(load_prompts())]

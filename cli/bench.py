@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from specdec.cli.command import specdec_command
 from specdec.cli.common import EXIT_DONE, error_console, invoke
 from specdec.cli.options import lists
-from specdec.cli.options.command import specdec_command
 from specdec.cli.options.given import check_effect, refuse_without_effect
 from specdec.cli.options.loading import check_drafting_options, ort_options, placement_names
 from specdec.cli.options.prompts import read_prompts
@@ -22,8 +22,8 @@ from specdec.cli.options.sampling import LAW
 from specdec.cli.options.table import DRAFTERS, SHARED, row, with_options
 
 if TYPE_CHECKING:
-    from specdec.runtime.report.bench_contents import BenchReport
-    from specdec.runtime.report.tables import Table
+    from specdec.runtime.report.bench.contents import BenchReport
+    from specdec.runtime.report.drawing.tables import Table
 
 __all__ = ["command", "main"]
 
@@ -132,7 +132,7 @@ def command(
     if as_json:
         click.echo(document)
     else:
-        from specdec.runtime.report.bench_tables import bench_tables
+        from specdec.runtime.report.bench.tables import bench_tables
 
         _print(bench_tables(report))
     return EXIT_DONE
@@ -153,8 +153,8 @@ def _measure(
     directories: Sequence[Path], texts: list[tuple[str, str]], options: dict[str, Any]
 ) -> BenchReport:
     from specdec.runtime import SamplingParams
-    from specdec.runtime.report.bench import BenchSettings
-    from specdec.runtime.report.sweep import sweep
+    from specdec.runtime.report.bench.package import BenchSettings
+    from specdec.runtime.report.bench.sweep import sweep
 
     names = ("temperature", "top_k", "top_p", "verify")
     given = {name: options[name] for name in names if options[name] is not None}
@@ -197,7 +197,7 @@ def _texts(options: dict[str, Any]) -> list[tuple[str, str]]:
             )
         texts = read_prompts(options["prompts"], options["prompt_files"], False)
         return [("yours", text) for text in texts]
-    from specdec.runtime.report.prompt_set import load_prompts, one_per_category
+    from specdec.runtime.report.measuring.prompt_set import load_prompts, one_per_category
 
     passages = load_prompts()
     if options["categories"]:
@@ -250,8 +250,8 @@ def _progress(loads: int, settings: Any) -> Iterator[Callable[[Any], None]]:
 
 
 def _compare(first: Path, second: Path) -> int:
-    from specdec.runtime.report.bench_contents import BenchReport
-    from specdec.runtime.report.bench_tables import compare_table
+    from specdec.runtime.report.bench.contents import BenchReport
+    from specdec.runtime.report.bench.tables import compare_table
     from specdec.runtime.report.records import from_data
 
     reports = []

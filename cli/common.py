@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import shell_complete
 
-from specdec.cli.options.command import completion_variable
+from specdec.cli.command import completion_variable
 
 if TYPE_CHECKING:
     from rich.console import Console

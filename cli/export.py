@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from specdec.cli.command import specdec_command
 from specdec.cli.common import EXIT_DONE, error_console, invoke
-from specdec.cli.options.command import specdec_command
 from specdec.cli.options.given import refuse_without_effect
 from specdec.cli.options.table import SHARED, with_options
 from specdec.cli.quiet import quiet_libraries

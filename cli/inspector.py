@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from specdec.cli.command import specdec_command
 from specdec.cli.common import EXIT_DONE, error_console, invoke
-from specdec.cli.options.command import specdec_command
 from specdec.cli.options.given import refuse_without_effect
 from specdec.cli.options.loading import ort_options, placement_names, placement_options
 from specdec.cli.options.table import SHARED, with_options
@@ -67,7 +67,7 @@ def command(
         _save(package, report)
     inspection = inspect_package(package, report)
     if html is not None:
-        from specdec.runtime.report.page import render_page
+        from specdec.runtime.report.drawing.page import render_page
 
         html.write_text(render_page(inspection), encoding="utf-8")
     if as_json:
@@ -88,7 +88,7 @@ def _measure(package: Package, level: Any, options: dict[str, Any]) -> Report:
     from specdec.engines.load import load_package
     from specdec.runtime.report import measure_package
     from specdec.runtime.report.inspection import stored_report
-    from specdec.runtime.report.memory import resident_memory
+    from specdec.runtime.report.measuring.memory import resident_memory
 
     progress = for_console(error_console())
     stored = stored_report(package.manifest)

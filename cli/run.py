@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from specdec.cli.command import specdec_command
 from specdec.cli.common import EXIT_DONE, EXIT_INTERRUPTED, invoke
-from specdec.cli.options.command import specdec_command
 from specdec.cli.options.loading import (
     check_drafting_options,
     load_options,

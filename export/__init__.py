@@ -1,4 +1,8 @@
-"""Turn a target and a draft model into a package that `specdec.runtime` runs."""
+"""Convert a target and a draft model to a package that `specdec.runtime` runs.
+
+The commands and the benchmarks use it; it may use torch, transformers, Optimum, ONNX, the engines
+and the runtime.
+"""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from specdec.export.tensorrt.package import build_engines, keep_graphs
 from specdec.export.weights.bytes_read import weights_read
 from specdec.export.weights.recipes import Recipe
 from specdec.runtime.report.contents import Candidate
-from specdec.runtime.report.golden import GoldenText, write_golden
+from specdec.runtime.report.measuring.golden import GoldenText, write_golden
 
 __all__ = ["export_package"]
 

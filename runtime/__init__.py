@@ -1,6 +1,7 @@
 """Run a package: `SpeculativeDecoder`, its parameters, results and errors.
 
-Light: NumPy, tokenizers, Jinja2 and an engine's library, never torch or transformers.
+The export, the commands and services use it; it may use NumPy, tokenizers, Jinja2 and the
+engines, and never torch or transformers.
 
 from specdec.runtime import SamplingParams, SpeculativeDecoder
 

@@ -11,7 +11,7 @@ from gpu.sections import Recorder, Setup
 
 from specdec.engines import Device
 from specdec.engines.onnxruntime.session import create_session
-from specdec.runtime.report.machine import copy_bandwidth
+from specdec.runtime.report.measuring.machine import copy_bandwidth
 
 __all__ = ["bandwidth", "copy_on_device", "elements_for"]
 

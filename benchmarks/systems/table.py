@@ -13,7 +13,7 @@ from statistics import median
 
 import numpy as np
 
-from specdec.runtime.report.intervals import bootstrap_interval
+from specdec.runtime.report.measuring.intervals import bootstrap_interval
 
 __all__ = ["Ratio", "Record", "agreement", "best", "paired_ratio", "speed"]
 

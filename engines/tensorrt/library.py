@@ -44,7 +44,7 @@ def collecting_logger(module: Any) -> Any:
     TensorRT returns None where it fails and tells only its logger why.
     """
 
-    class CollectingLogger(module.ILogger):  # type: ignore[misc]
+    class CollectingLogger(module.ILogger):
         def __init__(self) -> None:
             super().__init__()
             self.errors: list[str] = []

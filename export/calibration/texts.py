@@ -9,7 +9,7 @@ from pathlib import Path
 
 from specdec.export.errors import ExportOptionError
 from specdec.export.sources.tokenizers import SourceTokenizer
-from specdec.runtime.report.prompt_set import load_prompts, load_texts
+from specdec.runtime.report.measuring.prompt_set import load_prompts, load_texts
 from specdec.runtime.text.chat import ChatTemplate
 
 __all__ = ["CalibrationTexts", "load_calibration"]

@@ -71,7 +71,7 @@ def write_simulated_package(pair: SimulatedPair, directory: Path, progress: Prog
     draft = None if pair.draft in ("self", "none") else shape_of(pair.draft)
     precisions = {"target": pair.target_precision, "draft": pair.draft_precision}
     recipes = {name: find_recipe(asked, device=pair.device) for name, asked in precisions.items()}
-    own = ("target", "draft") if pair.draft == "self" else ("target",)
+    own: tuple[str, ...] = ("target", "draft") if pair.draft == "self" else ("target",)
     draft = draft and replace(draft, vocab=target.vocab)
     models = {own: target} | ({("draft",): draft} if draft else {})
     _check_disk(directory, models, recipes)

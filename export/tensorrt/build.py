@@ -169,7 +169,7 @@ def _load_timing_cache(config: Any, path: Path | None) -> Any:
 def _monitor(trt: Any, progress: BuildProgress) -> Any:
     """TensorRT's progress monitor over `progress`; it is called by the building thread."""
 
-    class Monitor(trt.IProgressMonitor):  # type: ignore[misc]
+    class Monitor(trt.IProgressMonitor):
         def __init__(self) -> None:
             super().__init__()
 

@@ -14,7 +14,7 @@ from specdec.runtime.audit.statistics import Fit, gamma_tail
 
 __all__ = ["detectable"]
 
-_NINE_IN_TEN = 1.2815515655446004  # of the standard normal law
+_NINE_IN_TEN = 1.2815515655446004  # of the standard normal distribution
 
 
 def detectable(fit: Fit, level: float) -> float:

@@ -76,7 +76,7 @@ class TestReport:
 
 @dataclass(frozen=True)
 class SamplingReport:
-    """What was committed under one set of options, against the target's law."""
+    """What was committed under one set of options, against the target's distribution."""
 
     options: dict[str, Any]
     """Those that differ from the defaults."""
@@ -85,7 +85,7 @@ class SamplingReport:
     acceptance_rate: float
     tokens_per_round: float
     total_variation: float
-    """Between frequencies and law, averaged over all tables."""
+    """Between frequencies and distribution, averaged over all tables."""
     noise_floor: float
     """What it is on average when nothing is wrong."""
     detectable: float

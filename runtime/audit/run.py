@@ -1,4 +1,4 @@
-"""The audit: greedy texts, the cache, and the law of what is committed."""
+"""The audit: greedy texts, the cache, and the distribution of what is committed."""
 
 from __future__ import annotations
 

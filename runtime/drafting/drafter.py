@@ -144,12 +144,12 @@ class ModelDrafter:
                 "draft", self.engine, feed, 1, context.process.reduction
             )[0]
             try:
-                law = context.process(logits, tokens, len(committed) + len(tokens))
+                distribution = context.process(logits, tokens, len(committed) + len(tokens))
             except NoTokenLeftError:
                 break
-            token = context.random.draft(len(tokens), law)
+            token = context.random.draft(len(tokens), distribution)
             tokens.append(token)
-            draft_probs.append(law)
+            draft_probs.append(distribution)
             if len(tokens) == max_tokens or token in context.end_token_ids:
                 break
             feed = [token]

@@ -109,7 +109,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far one law of the next token is from another, over our own texts."""
+    """How far one distribution of the next token is from another, over our own texts."""
 
     tokens: int
     kl_divergence: float
@@ -228,7 +228,7 @@ class Alternative:
     relative_speed: float
     """To the target alone."""
     overlap: float
-    """Mean sum min(P, Q) with the target's law; 1 is the same law."""
+    """Mean sum min(P, Q) with the target's distribution; 1 is the same distribution."""
     kl_divergence: float
     same_tokens: float
     """Median number of tokens after which its greedy text leaves the target's."""

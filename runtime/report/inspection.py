@@ -8,7 +8,7 @@ from typing import Any
 from specdec.engines.load import Package
 from specdec.engines.package.manifest import EngineEntry, Manifest
 from specdec.runtime.report.contents import Report
-from specdec.runtime.report.machine import cpu_name
+from specdec.runtime.report.measuring.machine import cpu_name
 from specdec.runtime.report.records import from_data
 
 __all__ = ["Inspection", "inspect_package", "stored_report"]

@@ -13,7 +13,7 @@ import numpy as np
 from specdec.engines.engine import Engine
 from specdec.runtime.decoding.caches import common_prefix
 from specdec.runtime.report.contents import Agreement, GreedyPair, Parity
-from specdec.runtime.report.laws import score_text
+from specdec.runtime.report.measuring.divergence import score_text
 
 __all__ = [
     "compare_greedy",

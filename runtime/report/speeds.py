@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specdec.runtime.report.acceptance import ALL, overall_rate
 from specdec.runtime.report.contents import (
     Acceptance,
     ContextCosts,
@@ -19,10 +18,11 @@ from specdec.runtime.report.contents import (
     Prediction,
     RoundSplit,
 )
-from specdec.runtime.report.curves import costs_at
-from specdec.runtime.report.intervals import bootstrap_interval, median, pooled_ratio
+from specdec.runtime.report.measuring.acceptance import ALL, overall_rate
+from specdec.runtime.report.measuring.curves import costs_at
+from specdec.runtime.report.measuring.intervals import bootstrap_interval, median, pooled_ratio
+from specdec.runtime.report.measuring.runs import Run, decode_seconds
 from specdec.runtime.report.model import SpeedModel, acceptance_rates, break_even_acceptance
-from specdec.runtime.report.runs import Run, decode_seconds
 
 __all__ = ["HostCosts", "host_costs", "measured_speed", "predict", "round_split", "speed_model"]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specdec.runtime.report.acceptance import ALL
 from specdec.runtime.report.contents import Alternative, Measured, Prediction, Verdict
+from specdec.runtime.report.measuring.acceptance import ALL
 from specdec.runtime.report.model import SpeedModel
 
 __all__ = ["AUTO", "best_measured", "judge"]

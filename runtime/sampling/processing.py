@@ -96,9 +96,9 @@ class LogitsProcessor:
             NoTokenLeftError: the options forbid every token.
         """
         if isinstance(logits, ReducedRow):
-            law = self._reduced_law(logits)
-            if law is not None:
-                return law
+            distribution = self._reduced_distribution(logits)
+            if distribution is not None:
+                return distribution
         row = real_logits(full_row(logits), self._vocab_size)
         best = int(np.argmax(row))
         if not np.isfinite(row[best]):
@@ -119,9 +119,9 @@ class LogitsProcessor:
         if top_p < 1.0:
             kept = nucleus_ids(weights, top_p)
             weights, ids = weights[kept], kept if ids is None else ids[kept]
-        return self._law(ids, weights)
+        return self._distribution(ids, weights)
 
-    def _reduced_law(self, row: ReducedRow) -> Distribution | None:
+    def _reduced_distribution(self, row: ReducedRow) -> Distribution | None:
         """What the full row would give, bit for bit; None when it takes the full row to know."""
         if not row.is_sound:
             return None
@@ -146,7 +146,7 @@ class LogitsProcessor:
             weights, ids = weights[kept], ids[kept]
         elif not top_k and best < self._vocab_size and not weights.min() < min_p:
             return None
-        return self._law(ids, weights)
+        return self._distribution(ids, weights)
 
     def _adjusted_error(
         self, highest: float, extension: Sequence[int], position: int
@@ -171,7 +171,7 @@ class LogitsProcessor:
             weights *= 1.0 / self._temperature
             return np.exp(weights, out=weights)
 
-    def _law(self, ids: Ids | None, weights: Floats) -> Distribution:
+    def _distribution(self, ids: Ids | None, weights: Floats) -> Distribution:
         """min-p and normalisation of weights at `ids` (None: all); the best has weight 1."""
         min_p = self._filters[2]
         if min_p > 0.0:

@@ -12,7 +12,7 @@ from demo.scale_point import HEADER, formula, point
 from demo.weights import _write_half_gguf
 
 from specdec.runtime.decoding.stats import GenerationStats
-from specdec.runtime.report.runs import Run
+from specdec.runtime.report.measuring.runs import Run
 
 STATS = GenerationStats(
     prompt_tokens=4,

@@ -48,7 +48,7 @@ def test_an_end_token_is_the_last_one_proposed() -> None:
     text = [1, 2, 3, 4, 5, 1, 2]
     draft = drafter.propose(text, LOOKUP, 4, context(ends=frozenset([4])))
     assert draft.tokens == (3, 4)
-    assert [law.prob(3) for law in draft.draft_probs] == [1.0, 0.0]
+    assert [distribution.prob(3) for distribution in draft.draft_probs] == [1.0, 0.0]
 
 
 def test_the_index_grows_with_the_text() -> None:

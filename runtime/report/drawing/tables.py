@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specdec.runtime.report.contents import Agreement, Report
-from specdec.runtime.report.words import size_words
+from specdec.runtime.report.drawing.words import size_words
 
 __all__ = ["Table", "report_tables"]
 
@@ -73,7 +73,8 @@ def _alternatives(report: Report) -> Table:
         "Alternatives",
         ("what", "tokens/s", "speed", "overlap", "KL", "same greedy tokens"),
         tuple(rows) if len(rows) > 1 else (),
-        "Overlap and KL compare its next-token law with the target's: 1 and 0 are the same law.",
+        "Overlap and KL compare its next-token distribution with the target's: equal ones have 1 "
+        "and 0.",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from specdec.runtime.report.contents import Acceptance
-from specdec.runtime.report.runs import Run
+from specdec.runtime.report.measuring.runs import Run
 
 __all__ = ["ALL", "count_acceptance", "overall_rate"]
 

@@ -21,7 +21,7 @@ from specdec.engines.engine import Engine
 from specdec.engines.errors import PackageError
 from specdec.engines.load import LoadedPackage
 from specdec.runtime.report.contents import Agreement
-from specdec.runtime.report.laws import AgreementTally, log_softmax, score_text
+from specdec.runtime.report.measuring.divergence import AgreementTally, log_softmax, score_text
 from specdec.runtime.report.records import from_data, to_data
 
 __all__ = [
@@ -41,7 +41,7 @@ _FLOOR = 1e-12
 
 @dataclass(frozen=True)
 class GoldenText:
-    """One text of T tokens and the original law after each of them."""
+    """One text of T tokens and the original distribution after each of them."""
 
     token_ids: tuple[int, ...]
     top_ids: tuple[tuple[int, ...], ...]
@@ -58,7 +58,7 @@ class _File:
 
 
 def golden_text(token_ids: Sequence[int], logits: NDArray[np.floating]) -> GoldenText:
-    """Note the original law.
+    """Note the original distribution.
 
     Args:
         token_ids: T tokens.

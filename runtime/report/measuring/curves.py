@@ -16,7 +16,7 @@ import numpy as np
 from specdec.engines.engine import Engine
 from specdec.runtime.meter import Meter, prefill
 from specdec.runtime.report.contents import ContextCosts
-from specdec.runtime.report.intervals import median
+from specdec.runtime.report.measuring.intervals import median
 
 __all__ = ["CurvePlan", "costs_at", "measure_curves", "plan_curves"]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from specdec.runtime.report.bench_contents import BenchReport, BenchResult, Interval
-from specdec.runtime.report.tables import Table
-from specdec.runtime.report.words import size_words
+from specdec.runtime.report.bench.contents import BenchReport, BenchResult, Interval
+from specdec.runtime.report.drawing.tables import Table
+from specdec.runtime.report.drawing.words import size_words
 
 __all__ = ["bench_tables", "compare_table"]
 

@@ -18,7 +18,9 @@ def specdec_command(name: str, **attributes: Any) -> Callable[[Callable[..., Any
 
     def decorate(function: Callable[..., Any]) -> click.Command:
         settings = {"help_option_names": ["-h", "--help"]}
-        made = click.command(name, context_settings=settings, **attributes)(function)
+        made: click.Command = click.command(
+            name, cls=click.Command, context_settings=settings, **attributes
+        )(function)
         _completion(made)
         _version(made)
         return made

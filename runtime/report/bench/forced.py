@@ -54,8 +54,8 @@ class ForcedDrafter(ModelDrafter):
             context.process(logits, tokens, position)  # the host work a real draft has
             tokens.append(self._forced(position, context.vocab_size))
             feed = tokens[-1:]
-        laws = tuple(Distribution.one_hot(token, context.vocab_size) for token in tokens)
-        return Proposal(tuple(tokens), laws)
+        distributions = tuple(Distribution.one_hot(token, context.vocab_size) for token in tokens)
+        return Proposal(tuple(tokens), distributions)
 
     def _forced(self, position: int, vocab_size: int) -> int:
         right = self.text[position] if position < len(self.text) else 0

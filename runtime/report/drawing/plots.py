@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specdec.runtime.report.acceptance import ALL
-from specdec.runtime.report.charts import Chart, nice_ticks, stacked_bars
 from specdec.runtime.report.contents import Report
+from specdec.runtime.report.drawing.charts import Chart, nice_ticks, stacked_bars
+from specdec.runtime.report.drawing.words import mode_words
+from specdec.runtime.report.measuring.acceptance import ALL
 from specdec.runtime.report.model import acceptance_rates
-from specdec.runtime.report.words import mode_words
 
 __all__ = ["Plot", "draw_plots"]
 

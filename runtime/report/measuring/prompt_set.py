@@ -1,7 +1,7 @@
 """The prompts and texts every figure is measured on, written for this purpose.
 
 Prompts are requests in six categories and two languages; texts are short passages, for
-perplexity and for comparing laws token by token.
+perplexity and for comparing distributions token by token.
 """
 
 from __future__ import annotations
@@ -57,6 +57,6 @@ def prompt_ids(decoder: SpeculativeDecoder, text: str) -> list[int]:
 
 
 def _load(name: str) -> tuple[Passage, ...]:
-    folder = files("specdec.runtime.report").joinpath("data")
+    folder = files("specdec.runtime.report.measuring")
     document = folder.joinpath(name).read_text(encoding="utf-8")
     return tuple(Passage(**entry) for entry in json.loads(document))

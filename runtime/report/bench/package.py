@@ -12,13 +12,13 @@ from specdec.engines.load import LoadedPackage
 from specdec.runtime.decoder import SpeculativeDecoder
 from specdec.runtime.decoding.parts import DrafterName
 from specdec.runtime.errors import InvalidParameterError
-from specdec.runtime.report.bench_contents import BenchResult, Interval, Percentiles
-from specdec.runtime.report.energy import EnergyMeter, EnergySource
-from specdec.runtime.report.intervals import bootstrap_interval, median
-from specdec.runtime.report.memory import bytes_per_pass
+from specdec.runtime.report.bench.contents import BenchResult, Interval, Percentiles
+from specdec.runtime.report.bench.energy import EnergyMeter, EnergySource
+from specdec.runtime.report.bench.forced import ForcedDrafter
+from specdec.runtime.report.measuring.intervals import bootstrap_interval, median
+from specdec.runtime.report.measuring.memory import bytes_per_pass
+from specdec.runtime.report.measuring.runs import BenchPrompt, Run, Variant, decode_seconds, play
 from specdec.runtime.report.plan import encode_prompts
-from specdec.runtime.report.runs import BenchPrompt, Run, Variant, decode_seconds, play
-from specdec.runtime.report.simulate import ForcedDrafter
 from specdec.runtime.sampling.params import SamplingParams
 
 __all__ = ["BenchSettings", "DraftTokens", "bench_package"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specdec.runtime.report.contents import ContextCosts
-from specdec.runtime.report.curves import CurvePlan, costs_at, measure_curves, plan_curves
+from specdec.runtime.report.measuring.curves import CurvePlan, costs_at, measure_curves, plan_curves
 from tests.support.table_engine import TableEngine, random_table
 
 

@@ -1,8 +1,8 @@
-"""Compare laws of the next token: two sets of logits over the same text.
+"""Compare distributions of the next token: two sets of logits over the same text.
 
-With P the reference's law and Q the other's, per position: KL(P || Q) = sum P (log P - log Q),
-overlap = sum min(P, Q), and whether the likeliest token is the same. Perplexity is
-exp(-mean log P(next token of the text)).
+With P the reference's distribution and Q the other's, per position:
+KL(P || Q) = sum P (log P - log Q), overlap = sum min(P, Q), and whether the most probable token is
+the same. Perplexity is exp(-mean log P(next token of the text)).
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ class AgreementTally:
 
         Args:
             logits: float [T, vocab_size], row i after the first i + 1 tokens.
-            reference: the same shape, of the law to compare with.
+            reference: the same shape, of the distribution to compare with.
             token_ids: the T tokens.
         """
         for i, (row, other) in enumerate(zip(logits, reference, strict=True)):
             ours, theirs = log_softmax(row), log_softmax(other)
-            law = np.exp(theirs)
+            distribution = np.exp(theirs)
             self._rows += 1
-            self._kl += float((law * (theirs - ours)).sum())
+            self._kl += float((distribution * (theirs - ours)).sum())
             self._same += int(row.argmax()) == int(other.argmax())
-            self._overlap += float(np.minimum(np.exp(ours), law).sum())
+            self._overlap += float(np.minimum(np.exp(ours), distribution).sum())
             if i + 1 < len(token_ids):
                 self.add_loss(float(ours[token_ids[i + 1]]), float(theirs[token_ids[i + 1]]))
 
     def add_loss(self, log_prob: float, reference_log_prob: float) -> None:
-        """Add the log-probabilities two laws give to the token that follows in the text."""
+        """Add the log-probabilities two distributions give to the next token of the text."""
         self._scored += 1
         self._loss -= log_prob
         self._reference_loss -= reference_log_prob

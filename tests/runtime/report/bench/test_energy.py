@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from specdec.runtime.report.energy import EnergyMeter, EnergySource, find_sources
+from specdec.runtime.report.bench.energy import EnergyMeter, EnergySource, find_sources
 
 
 def rapl(root: Path, name: str, joules: float, limit: float = 262143.0) -> Path:

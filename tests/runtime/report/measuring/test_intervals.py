@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from specdec.runtime.report.intervals import bootstrap_interval, median, pooled_ratio
+from specdec.runtime.report.measuring.intervals import bootstrap_interval, median, pooled_ratio
 
 
 def test_the_same_values_give_the_same_interval() -> None:

@@ -14,12 +14,12 @@ from pathlib import Path
 from specdec.engines.load import load_package
 from specdec.engines.onnxruntime.options import DEFAULT_ORT_OPTIONS, OrtOptions
 from specdec.engines.release import VERSION
-from specdec.runtime.report.bench import BenchSettings, bench_package
-from specdec.runtime.report.bench_contents import BenchReport, BenchResult
-from specdec.runtime.report.energy import find_sources
-from specdec.runtime.report.machine import describe_machine
-from specdec.runtime.report.memory import peak_memory
-from specdec.runtime.report.runs import Run
+from specdec.runtime.report.bench.contents import BenchReport, BenchResult
+from specdec.runtime.report.bench.energy import find_sources
+from specdec.runtime.report.bench.package import BenchSettings, bench_package
+from specdec.runtime.report.measuring.machine import describe_machine
+from specdec.runtime.report.measuring.memory import peak_memory
+from specdec.runtime.report.measuring.runs import Run
 
 __all__ = ["sweep"]
 

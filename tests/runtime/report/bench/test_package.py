@@ -12,16 +12,16 @@ import pytest
 from specdec.engines import load_package
 from specdec.runtime import SamplingParams, SpeculativeDecoder
 from specdec.runtime.errors import InvalidParameterError
-from specdec.runtime.report.bench import BenchSettings, bench_package
-from specdec.runtime.report.bench_contents import BenchReport
-from specdec.runtime.report.bench_tables import bench_tables, compare_table
-from specdec.runtime.report.energy import EnergySource
-from specdec.runtime.report.machine import copy_bandwidth, describe_machine
-from specdec.runtime.report.memory import peak_memory, resident_memory
+from specdec.runtime.report.bench.contents import BenchReport
+from specdec.runtime.report.bench.energy import EnergySource
+from specdec.runtime.report.bench.forced import ForcedDrafter
+from specdec.runtime.report.bench.package import BenchSettings, bench_package
+from specdec.runtime.report.bench.sweep import sweep
+from specdec.runtime.report.bench.tables import bench_tables, compare_table
+from specdec.runtime.report.measuring.machine import copy_bandwidth, describe_machine
+from specdec.runtime.report.measuring.memory import peak_memory, resident_memory
+from specdec.runtime.report.measuring.runs import BenchPrompt, Variant, play_interleaved
 from specdec.runtime.report.records import from_data, to_data
-from specdec.runtime.report.runs import BenchPrompt, Variant, play_interleaved
-from specdec.runtime.report.simulate import ForcedDrafter
-from specdec.runtime.report.sweep import sweep
 from tests.runtime.report.test_schema import schema_validator
 from tests.support.decoders import pair
 from tests.support.table_engine import TableEngine, random_table

@@ -1,4 +1,4 @@
-"""Comparing laws, with tables whose answers are known."""
+"""Comparing distributions, with tables whose answers are known."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ import numpy as np
 import pytest
 
 from specdec.engines import NumericalError
-from specdec.runtime.report.laws import AgreementTally, draft_rows, log_softmax, score_text
+from specdec.runtime.report.measuring.divergence import (
+    AgreementTally,
+    draft_rows,
+    log_softmax,
+    score_text,
+)
 from tests.support.table_engine import TableEngine, nearby_table, random_table
 
 TEXT = [1, 4, 0, 2, 2, 3, 1, 0, 4]
 
 
-def test_figures_of_two_known_laws() -> None:
+def test_figures_of_two_known_distributions() -> None:
     reference = np.log(np.array([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]]))
     other = np.log(np.array([[0.25, 0.5, 0.25], [0.1, 0.1, 0.8]]))
     tally = AgreementTally()

@@ -13,10 +13,10 @@ import pytest
 
 from specdec.engines import read_package
 from specdec.runtime.report import Report
-from specdec.runtime.report.charts import nice_ticks
+from specdec.runtime.report.drawing.charts import nice_ticks
+from specdec.runtime.report.drawing.page import render_page
+from specdec.runtime.report.drawing.plots import draw_plots
 from specdec.runtime.report.inspection import Inspection, inspect_package
-from specdec.runtime.report.page import render_page
-from specdec.runtime.report.plots import draw_plots
 
 BROWSERS = ("chromium", "chromium-headless-shell", "chromium-browser", "google-chrome")
 

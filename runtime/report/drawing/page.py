@@ -9,13 +9,13 @@ from __future__ import annotations
 from html import escape
 from importlib.resources import files
 
-from specdec.runtime.report.acceptance import ALL
 from specdec.runtime.report.contents import Report
+from specdec.runtime.report.drawing.plots import Plot, draw_plots
+from specdec.runtime.report.drawing.tables import Table, report_tables
+from specdec.runtime.report.drawing.words import engine_words, size_words
 from specdec.runtime.report.inspection import Inspection
-from specdec.runtime.report.plots import Plot, draw_plots
-from specdec.runtime.report.tables import Table, report_tables
+from specdec.runtime.report.measuring.acceptance import ALL
 from specdec.runtime.report.verdict import best_measured
-from specdec.runtime.report.words import engine_words, size_words
 
 __all__ = ["render_page"]
 
@@ -31,7 +31,7 @@ _HEAD = (
 
 def render_page(inspection: Inspection) -> str:
     """The whole document, UTF-8."""
-    folder = files("specdec.runtime.report").joinpath("data")
+    folder = files("specdec.runtime.report.drawing")
     style = folder.joinpath("page.css").read_text(encoding="utf-8")
     report = inspection.report
     body = [_HEAD.format(title=escape(f"specdec report: {inspection.name}"), style=style)]
