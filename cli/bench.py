@@ -250,8 +250,8 @@ def _progress(loads: int, settings: Any) -> Iterator[Callable[[Any], None]]:
 
 
 def _compare(first: Path, second: Path) -> int:
+    from specdec.runtime.report.bench.compare import compare_table
     from specdec.runtime.report.bench.contents import BenchReport
-    from specdec.runtime.report.bench.tables import compare_table
     from specdec.runtime.report.records import from_data
 
     reports = []

@@ -6,6 +6,7 @@ their speed-ups, which are each against plain decoding in the same minutes.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -72,6 +73,7 @@ def sweep(
         machine=describe_machine(device, draft_device, threads[0] if len(threads) == 1 else None),
         settings={
             "prompts": len(settings.prompts),
+            "prompts_sha256": _checksum(settings.prompts),
             "repeats": settings.repeats,
             "max_new_tokens": params.max_new_tokens,
             "temperature": params.temperature,
@@ -84,3 +86,8 @@ def sweep(
         peak_memory=peak_memory(),
         results=tuple(results),
     )
+
+
+def _checksum(prompts: Sequence[tuple[str, str]]) -> str:
+    """SHA-256 of the texts, by which two benchmarks know that they ran the same ones."""
+    return hashlib.sha256("\0".join(text for _, text in prompts).encode()).hexdigest()
