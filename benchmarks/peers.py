@@ -81,6 +81,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--cache", type=Path, default=default_cache())
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    if options.json and not options.json.parent.is_dir():
+        parser.error(f"--json: the folder {options.json.parent} does not exist")
     options.only = options.only or ["*"]
     options.temperature = options.temperature or [0.0, 0.7]
     return options

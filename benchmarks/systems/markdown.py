@@ -46,8 +46,8 @@ def summary(run: PeersRun, temperature: float) -> str:
     shown = run.configurations(temperature)
     ours = best(records, [c.name for c in shown if c.peer == "specdec"])
     lines = [
-        "| system (target) | plain, tokens/s | best with speculation | tokens/s | over its own plain "
-        "| specdec's best over its best |",
+        "| system (target) | plain, tokens/s | best with speculation | tokens/s "
+        "| over its own plain | specdec's best over its best |",
         "|---|---|---|---|---|---|",
     ]
     for group in _groups(shown):

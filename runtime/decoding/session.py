@@ -118,6 +118,11 @@ class Session(Closing):
         self._ids = []
         self._messages = []
 
+    def described(self) -> str:
+        """How far it has come, or "closed"."""
+        turns = f", {len(self._messages)} messages" if self._messages else ""
+        return "closed" if self._closed else f"{len(self._ids)} tokens{turns}"
+
     def close(self) -> None:
         """End the session; the decoder stays open. Idempotent."""
         self._closed = True
