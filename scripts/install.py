@@ -143,7 +143,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--dev", action="store_true", help="also the tools `make test` runs")
     dev = parser.parse_args().dev
-    extras = "cpu,export,embed,dev" if dev else "cpu,export"
+    extras = "cpu,export,embed,dev,docs" if dev else "cpu,export"
     if sys.prefix == sys.base_prefix:
         print("error: not in a virtual environment; run `make demo`", file=sys.stderr)
         return 2
