@@ -32,7 +32,7 @@ lint: $(VENV)/.installed-dev ## ruff, the import contracts, mypy
 	MYPYPATH=$(TYPING) $(BIN)/mypy benchmarks scripts examples
 
 docs: $(VENV)/.installed-dev ## the documentation as a site, build/site; dead links are errors
-	$(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 pictures: $(DEMO)/specdec.json ## docs/images from the demo package; on a machine that does nothing else
 	$(BIN)/specdec-inspect $(DEMO) --measure short --save
