@@ -12,7 +12,7 @@ import importlib.util
 import sys
 from importlib import metadata
 
-__all__ = ["audit", "bench", "export", "foreign_package", "inspect", "run"]
+__all__ = ["audit", "bench", "export", "foreign_package", "inspect", "run", "serve"]
 
 _COMMANDS = {
     "specdec-export": "export",
@@ -20,6 +20,7 @@ _COMMANDS = {
     "specdec-audit": "audit",
     "specdec-bench": "bench",
     "specdec-inspect": "inspector",
+    "specdec-serve": "serve",
 }
 
 
@@ -71,3 +72,8 @@ def bench() -> int:
 def inspect() -> int:
     """`specdec-inspect`."""
     return _start("specdec-inspect")
+
+
+def serve() -> int:
+    """`specdec-serve`."""
+    return _start("specdec-serve")

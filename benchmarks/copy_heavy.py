@@ -1,4 +1,4 @@
-"""Look-up drafting where the answer repeats the prompt: quotes, edits, retrieval.
+"""Time look-up drafting where the answer repeats the prompt: quotes, edits, retrieval.
 
     python benchmarks/copy_heavy.py PACKAGE [--tokens 256] [--repeats 3] [--temperature 0]
 
@@ -18,6 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 
+from specdec.engines.storage.writing import write_file
 from specdec.runtime import SamplingParams, SpeculativeDecoder
 from specdec.runtime.decoding.parts import DrafterName
 from specdec.runtime.report.measuring.machine import describe_machine
@@ -84,7 +85,7 @@ def main() -> None:
     rows = report(prompts, runs)
     if options.json:
         document = {"machine": machine, "rows": rows}
-        options.json.write_text(json.dumps(document, indent=1), encoding="utf-8")
+        write_file(options.json, json.dumps(document, indent=1))
 
 
 def report(prompts: Sequence[BenchPrompt], runs: Sequence[Run]) -> list[dict[str, object]]:

@@ -1,4 +1,4 @@
-"""Does the package's GPU path work on this machine, and how fast is it? One command.
+"""Check the GPU path of packages on this machine, and measure its speed, with one command.
 
     python benchmarks/gpu_check.py [--device cuda:0] [--budget-minutes 8] [--json FILE]
     python benchmarks/gpu_check.py --device cpu --made-for cuda --tiny      # on any machine
@@ -34,6 +34,7 @@ from gpu.table import table
 from specdec.engines import Device, SpecdecError, require_provider
 from specdec.engines.cuda_driver import CudaDevice
 from specdec.engines.release import VERSION
+from specdec.engines.storage.writing import write_file
 from specdec.runtime.report.measuring.machine import describe_machine
 
 __all__ = ["main", "verdict"]
@@ -81,7 +82,7 @@ def main(arguments: list[str] | None = None) -> int:
             }
             if options.json:
                 text = json.dumps(document, indent=1, allow_nan=False)
-                options.json.write_text(f"{text}\n", encoding="utf-8")
+                write_file(options.json, f"{text}\n")
             return document
 
         with building(setup) if set(names) & set(BUILT) else nullcontext():

@@ -1,4 +1,4 @@
-"""Draft-length policies on a virtual clock: record what they meet once, replay any of them.
+"""Compare draft-length policies on a virtual clock: record a trace once, replay any policy.
 
     python benchmarks/policy.py record PACKAGE TRACE [--tokens 96] [--contexts 0,512,2048]
     python benchmarks/policy.py replay TRACE [--state shared] [--drafter both] [--weaken 1]

@@ -1,4 +1,4 @@
-"""A soak: many mixed requests on one decoder, with the process's memory before and after.
+"""Soak test: many mixed requests on one decoder, with the process's memory before and after.
 
 Requests are greedy and sampled, with every verifier, options of every kind, streams that are
 closed early, sessions, reused prefixes, and requests that are refused. Memory is read after a

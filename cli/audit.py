@@ -78,7 +78,7 @@ def command(
     from specdec.engines.load import load_package
     from specdec.runtime.audit import AuditPlan
 
-    texts = read_prompts((), prompt_files, False) if prompt_files else None
+    texts = read_prompts((), prompt_files, False, package=package) if prompt_files else None
     given = given_law(options)
     check_drafting_options(options, given.get("num_draft_tokens"))
     with load_package(

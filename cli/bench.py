@@ -17,7 +17,7 @@ from specdec.cli.common import EXIT_DONE, error_console, invoke
 from specdec.cli.options import lists
 from specdec.cli.options.given import check_effect, refuse_without_effect
 from specdec.cli.options.loading import check_drafting_options, ort_options, placement_names
-from specdec.cli.options.prompts import read_prompts
+from specdec.cli.options.prompts import read_file, read_prompts
 from specdec.cli.options.sampling import LAW
 from specdec.cli.options.table import DRAFTERS, SHARED, row, with_options
 
@@ -121,6 +121,10 @@ def command(
     if bool(packages) == bool(options["simulate_target"]):
         raise click.UsageError("give a package directory, or --simulate-target SIZE")
     _check_effects(options)
+    from specdec.engines.storage.writing import check_output, write_file
+
+    if out is not None:
+        check_output(out)
     texts = _texts(options)
     with _sources(packages, options) as directories:
         report = _measure(directories, texts, options)
@@ -128,7 +132,7 @@ def command(
 
     document = json.dumps(to_data(report), ensure_ascii=False, allow_nan=False)
     if out is not None:
-        out.write_text(document + "\n", encoding="utf-8")
+        write_file(out, document + "\n")
     if as_json:
         click.echo(document)
     else:
@@ -257,8 +261,8 @@ def _compare(first: Path, second: Path) -> int:
     reports = []
     for path in (first, second):
         try:
-            document = json.loads(path.read_text(encoding="utf-8"))
-        except (UnicodeDecodeError, json.JSONDecodeError) as error:
+            document = json.loads(read_file(path))
+        except (ValueError, RecursionError) as error:
             raise click.UsageError(f"{path} is not JSON of specdec-bench ({error})") from None
         reports.append(from_data(BenchReport, document, str(path)))
     table = compare_table(*reports)

@@ -66,7 +66,9 @@ def invoke(command: click.Command, arguments: Sequence[str] | None = None) -> in
     except BrokenPipeError:
         _discard_stdout()
         return EXIT_DONE
-    except Exception as error:
+    except (SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # a panic of a library in Rust is no Exception
         if os.environ.get("SPECDEC_DEBUG") == "1":
             raise
         return _explain(error)
@@ -89,7 +91,7 @@ def one_line(message: str) -> str:
     return " ".join(message.split())
 
 
-def _explain(error: Exception) -> int:
+def _explain(error: BaseException) -> int:
     """Print the reason of a failure in one line; return the exit code."""
     from specdec.engines.errors import SpecdecError
 

@@ -58,9 +58,12 @@ def command(
             raise click.UsageError("--save stores a new measurement; add --measure short or full")
         refuse_without_effect("without --measure", *placement_names)
     from specdec.engines.load import read_package
+    from specdec.engines.storage.writing import check_output, write_file
     from specdec.runtime.report.inspection import inspect_package
     from specdec.runtime.report.records import to_data
 
+    if html is not None:
+        check_output(html)
     package = read_package(path, verify_checksums=not options["no_checksums"])
     report = None if level is None else _measure(package, level, options)
     if save and report is not None:
@@ -69,7 +72,7 @@ def command(
     if html is not None:
         from specdec.runtime.report.drawing.page import render_page
 
-        html.write_text(render_page(inspection), encoding="utf-8")
+        write_file(html, render_page(inspection))
     if as_json:
         click.echo(json.dumps(to_data(inspection), ensure_ascii=False, allow_nan=False))
         return EXIT_DONE

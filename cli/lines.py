@@ -13,6 +13,8 @@ import sys
 
 import click
 
+from specdec.cli.options.prompts import MAX_BYTES
+
 __all__ = ["Lines"]
 
 
@@ -38,9 +40,12 @@ class Lines:
 
         Raises:
             KeyboardInterrupt: Ctrl-C while reading from a pipe.
+            click.UsageError: a line of more than `MAX_BYTES`.
         """
         if not self.interactive:
-            data = sys.stdin.buffer.readline()
+            data = sys.stdin.buffer.readline(MAX_BYTES + 1)
+            if len(data) > MAX_BYTES:
+                raise click.UsageError(f"a turn is larger than {MAX_BYTES} bytes; shorten it")
             return data.decode("utf-8", "replace").strip() if data else None
         try:
             return self._prompt().strip()

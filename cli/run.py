@@ -72,7 +72,17 @@ def command(
         raise click.UsageError("--logprobs has no place in plain text; add --json")
     if chat and (prompts or prompt_files or stdin or raw):
         raise click.UsageError("--chat reads its turns from stdin, through the chat template")
-    texts = [] if chat else read_prompts(prompts, prompt_files, stdin is not None)
+    texts = (
+        []
+        if chat
+        else read_prompts(
+            prompts,
+            prompt_files,
+            stdin is not None,
+            package=package,
+            truncates=options["truncate_prompt"] is not None,
+        )
+    )
     tools = None if tools_file is None else read_tools(tools_file)
     params = sampling_params(options)
     check_drafting_options(options, params.num_draft_tokens)

@@ -1,4 +1,4 @@
-"""Devices: where an engine runs, and whether this installation can run there.
+"""Devices that engines run on, and checks that this installation and machine have them.
 
 `onnxruntime` and `onnxruntime-gpu` install the same module, and the GPU build imports on a
 machine without a GPU. So two questions are kept apart: does the installed build have the
@@ -115,11 +115,28 @@ def _import_onnxruntime(kind: str) -> Any:
     try:
         import onnxruntime
     except ImportError as error:
+        if _was_interrupted(error):
+            raise KeyboardInterrupt from error
         raise MissingDependencyError(
             f"ONNX Runtime cannot be imported ({' '.join(str(error).split())}); run: "
             f"pip install {_WHEELS[kind]}"
         ) from error
     return onnxruntime
+
+
+def _was_interrupted(error: BaseException) -> bool:
+    """Whether Ctrl-C is behind an error: extension modules turn it into an ImportError."""
+    seen: list[BaseException] = []
+    pending: list[BaseException | None] = [error]
+    while pending:
+        found = pending.pop()
+        if found is None or any(found is other for other in seen):
+            continue
+        if isinstance(found, KeyboardInterrupt):
+            return True
+        seen.append(found)
+        pending += [found.__cause__, found.__context__]
+    return False
 
 
 def _find_gpus() -> tuple[int, str]:

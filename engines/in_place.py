@@ -1,4 +1,4 @@
-"""What engines have in common whose cache is one set of buffers, written in place."""
+"""Base of the engines whose KV cache is one set of buffers, written in place."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class InPlaceEngine(Generic[CacheT]):
 
     @property
     def cache(self) -> CacheT:
-        """The KV cache, which an engine of the same geometry may share."""
+        """The KV cache; an engine of the same geometry may use it too."""
         return self._cache
 
     @property
     def length(self) -> int:
-        """Tokens whose keys and values are in the cache (shared with whoever shares it)."""
+        """Tokens whose keys and values are in the cache; engines on one cache have one length."""
         return self._cache.length
 
     @property

@@ -1,4 +1,4 @@
-"""What an export tells its caller."""
+"""The result of an export: the package, its figures, and a summary."""
 
 from __future__ import annotations
 

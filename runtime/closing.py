@@ -1,4 +1,4 @@
-"""What `with` means for everything that has a `close`: it is closed at the end of the block."""
+"""Base class of objects with a `close`, which makes `with` blocks close them."""
 
 from __future__ import annotations
 

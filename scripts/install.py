@@ -138,12 +138,23 @@ def install_tensorrt() -> None:
     print(f"{TENSORRT}: left out, the tests that build its engines are skipped ({reason})")
 
 
+def native_operators() -> str:
+    """Return one line: the instruction set of the native CPU operators, or why there are none."""
+    code = (
+        "from specdec.engines.native.library import native_library as n;"
+        "print(n().isa or n().reason)"
+    )
+    command = [sys.executable, "-c", code]
+    said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    return f"native CPU operators: {said}"
+
+
 def main() -> int:
     """Install everything; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--dev", action="store_true", help="also the tools `make test` runs")
     dev = parser.parse_args().dev
-    extras = "cpu,export,embed,dev,docs" if dev else "cpu,export"
+    extras = "cpu,export,embed,serve,dev,docs" if dev else "cpu,export,serve"
     if sys.prefix == sys.base_prefix:
         print("error: not in a virtual environment; run `make demo`", file=sys.stderr)
         return 2
@@ -153,6 +164,7 @@ def main() -> int:
         install_torch()
         pip("install", "--editable", f".[{extras}]")
         link_checkout(Path(sysconfig.get_path("purelib")))
+        print(native_operators(), flush=True)
         pip("install", "--no-deps", DEMO_MODEL)
         if dev:
             install_tensorrt()

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from specdec.engines.storage.writing import write_file
 from specdec.runtime.report.bench.contents import BenchReport
 from specdec.runtime.report.inspection import Inspection
 
@@ -97,7 +98,7 @@ def _descriptions(kind: Any) -> dict[str, str]:
 def main() -> int:
     """Write the files."""
     for name, kind in SCHEMAS.items():
-        (DOCS / name).write_text(schema_text(kind), encoding="utf-8")
+        write_file(DOCS / name, schema_text(kind))
     return 0
 
 

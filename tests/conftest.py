@@ -16,13 +16,19 @@ if TYPE_CHECKING:
     from tests.support.graphs import Traced
 
 _DEMO_FIXTURES = {"demo_export", "demo_graph", "demo_package"}
+_SLOW_FIXTURES = {"installed", "libraries", "tiny_sources", "traced", *_DEMO_FIXTURES}
+"""Fixtures that export a model or compile a library."""
+_EXPORTS = Path(__file__).parent / "export"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test that needs the demo pair: `-m "not demo"` leaves them out."""
+    """Mark tests by what they need: `-m "not demo"` and `-m "not slow"` leave them out."""
     for item in items:
-        if _DEMO_FIXTURES & set(getattr(item, "fixturenames", ())):
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if _DEMO_FIXTURES & fixtures:
             item.add_marker("demo")
+        if _SLOW_FIXTURES & fixtures or _EXPORTS in item.path.parents:
+            item.add_marker("slow")
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from specdec.engines.release import DISTRIBUTION, VERSION
 from specdec_edge import foreign_package
 
 ROOT = Path(__file__).parents[1]
-COMMANDS = ("export", "run", "audit", "bench", "inspect")
+COMMANDS = ("export", "run", "audit", "bench", "inspect", "serve")
 
 
 def _foreign(folder: Path, with_metadata: bool) -> None:

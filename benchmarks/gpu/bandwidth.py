@@ -1,4 +1,4 @@
-"""How fast the device copies its own memory: what a pass that reads all weights is held against."""
+"""Measure the copy bandwidth of the device, which bounds the speed of a pass."""
 
 from __future__ import annotations
 

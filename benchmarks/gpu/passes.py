@@ -1,4 +1,4 @@
-"""How long a pass of an engine takes."""
+"""Time the passes of an engine."""
 
 from __future__ import annotations
 

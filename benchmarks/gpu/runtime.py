@@ -1,4 +1,4 @@
-"""Parity of what the runtime builds on the engines: sampling, reductions, graphs, mixed devices."""
+"""Parity of the runtime over the engines: sampling, reductions, graphs, mixed devices."""
 
 from __future__ import annotations
 

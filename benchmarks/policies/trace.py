@@ -1,4 +1,4 @@
-"""What a draft-length policy meets on real prompts, recorded once so any policy can be replayed.
+"""Record the acceptance and costs of real prompts, to replay any draft-length policy over them.
 
 Recorded for each case (a prompt, a temperature, a length of context):
 

@@ -10,6 +10,8 @@ from typing import Any
 from systems.configurations import CONFIGURATIONS, Configuration
 from systems.table import Record
 
+from specdec.engines.storage.writing import write_file
+
 __all__ = ["DocumentError", "PeersRun", "read_run", "write_run"]
 
 
@@ -45,7 +47,7 @@ def write_run(run: PeersRun, path: Path) -> None:
         for record in measured
     ]
     text = json.dumps(head, indent=1).removesuffix("\n}")
-    path.write_text(f'{text},\n "records": [\n' + ",\n".join(lines) + "\n]\n}\n", "utf-8")
+    write_file(path, f'{text},\n "records": [\n' + ",\n".join(lines) + "\n]\n}\n")
 
 
 def read_run(path: Path) -> PeersRun:

@@ -1,4 +1,4 @@
-"""From timed requests to a table: the arithmetic of `peers.py`, apart from anything timed.
+"""Compute the table of `peers.py` from timed requests.
 
 Speeds are compared request by request, on the same prompt and repeat, because both were made
 within a minute of each other; the ratio reported is the median of those ratios, with a 95 %

@@ -75,6 +75,13 @@ SHARED = {
         type=click.FloatRange(min=0.0, min_open=True),
         help="Limit of an engine's arena on the GPU; weights and KV cache lie outside it.",
     ),
+    "allow_operators": row(
+        "--allow-operator",
+        "allow_operators",
+        metavar="NAME",
+        multiple=True,
+        help="Load graphs that hold this operator although no export writes it. Repeatable.",
+    ),
     "allow_cpu_fallback": row(
         "--allow-cpu-fallback",
         is_flag=True,

@@ -54,6 +54,12 @@ class ConcatenatedEngine:
         """Rows per pass that suit a long prompt."""
         return self._prefill_chunk
 
+    def beside(self) -> ConcatenatedEngine:
+        """The same model with a KV cache of its own; the session is shared."""
+        if self._session is None:
+            raise EngineError(f"the {self._info.name} engine is closed; load the package again")
+        return ConcatenatedEngine(self._session, self._info, self._prefill_chunk)
+
     def forward(self, token_ids: NDArray[np.int64], num_logits: int) -> NDArray[np.float32]:
         """See `Engine.forward`."""
         if self._session is None:

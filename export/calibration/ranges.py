@@ -1,4 +1,4 @@
-"""Find the ranges of activations by running a traced float graph over texts.
+"""Measure the ranges of activations by running a traced float graph over texts.
 
 The graph is run by ONNX Runtime on the CPU with one more output for each tensor that a weight
 multiplies, a few rows at a time. Of each such tensor two things are kept: the largest magnitude

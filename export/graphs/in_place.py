@@ -291,7 +291,7 @@ def in_place_forward(
 
 
 def _check_windows(cache: _TracedCache) -> None:
-    """A window that only the mask would have applied must not vanish with the mask."""
+    """Refuse a sliding window that only the mask applied, because the mask is removed."""
     lost = cache.masked_windows - cache.attended_windows
     if lost:
         raise NotImplementedError(f"sliding window {sorted(lost)} is applied by the mask alone")

@@ -1,9 +1,9 @@
-"""Which KV layout a model is exported with, and the Optimum config that does it.
+"""Choose the KV layout of a model, and make the Optimum config that exports it.
 
 `in_place` is tried first: the model's own forward runs once over the fixed-capacity cache, in
 torch, and must reproduce the plain forward. What the attention node cannot express (attention
 code of its own, ALiBi, keys and values of different sizes) is exported `concatenated`, the plain
-Optimum way. Chosen by what the model computes, so a new architecture needs no table.
+Optimum way. The choice depends on what the model computes, so a new architecture needs no table.
 """
 
 from __future__ import annotations

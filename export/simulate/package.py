@@ -1,12 +1,12 @@
-"""Packages of a given size with random weights, to time a pair that does not exist yet.
+"""Write packages of a given size with random weights, to time a pair before it is trained.
 
 Speed depends on shapes, not on values. So the model is a Llama of the size asked for, its
 weights one random block repeated, and everything after that is the real export: the same graph,
 the same quantizers, the same in-place cache. Two layers and a small vocabulary are traced and
 quantized; the further layers repeat the second one and share its place on disk (`repeat_layers`),
 and the tables of tokens are tiled (`widen_vocabulary`). So a target of 7 B weights is built
-in seconds and takes its full size and time once it is loaded. What such a package writes means
-nothing; it serves `specdec-bench --simulate-acceptance` alone.
+in seconds and takes its full size and time once it is loaded. Its text is meaningless: such a
+package serves `specdec-bench --simulate-acceptance` alone.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _BLOCK = 1 << 22
 
 @dataclass(frozen=True)
 class SimulatedPair:
-    """What to build."""
+    """Sizes and precisions of a simulated pair."""
 
     target: str
     """Size such as "1.5B" or "500M"."""
@@ -177,7 +177,7 @@ def _random_model(shape: Shape, max_length: int) -> Any:
 
 
 def _write_tokenizer(directory: Path, vocab: int) -> TokenizerEntry:
-    """Bytes are tokens, and the rest of the vocabulary is there but never spelled."""
+    """A tokenizer whose tokens are bytes; the rest of the vocabulary is never produced."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())

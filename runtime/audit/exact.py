@@ -1,4 +1,4 @@
-"""The distribution the output should follow: plain passes of the target alone, outside the loop."""
+"""Compute the distribution the output must follow, by passes of the target outside the loop."""
 
 from __future__ import annotations
 

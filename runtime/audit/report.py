@@ -1,4 +1,4 @@
-"""What an audit found."""
+"""Records of what an audit found."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class GreedyReport:
 
 @dataclass(frozen=True)
 class RollbackReport:
-    """Whether the target's cache forgets rows that were cut off."""
+    """Whether truncated rows leave no trace in the target's cache."""
 
     largest_difference: float
-    """Of a logit, between a pass before and the same pass after K + 1 rows came and went."""
+    """Largest change of a logit between a pass and its repetition after a truncation."""
     allowed: float
 
     @property
@@ -89,7 +89,7 @@ class SamplingReport:
     noise_floor: float
     """What it is on average when nothing is wrong."""
     detectable: float
-    """A total variation that these counts would show nine times in ten."""
+    """The total variation that these counts would detect nine times in ten."""
     tests: tuple[TestReport, ...]
 
     @property

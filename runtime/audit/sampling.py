@@ -173,6 +173,6 @@ def _most_drafted(params: SamplingParams) -> int:
 def _largest(
     tables: dict[tuple[int, ...], Counter[int]],
 ) -> list[tuple[tuple[int, ...], Counter[int]]]:
-    """The tables with most draws; few draws say little and each table costs a pass."""
+    """The tables with most draws: those with few have no power, and each costs a pass."""
     ranked = sorted(tables.items(), key=lambda item: (-item[1].total(), item[0]))
     return [item for item in ranked[:_MAX_TABLES] if item[1].total() >= _MIN_DRAWS]

@@ -35,7 +35,7 @@ _TINY = 1e-300
 
 @dataclass(frozen=True)
 class Fit:
-    """How well counts fit a distribution; fits of independent tables add up."""
+    """Goodness of fit of counts to a distribution; fits of independent tables add up."""
 
     statistic: float = 0.0
     """Pearson's X^2."""

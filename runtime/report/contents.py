@@ -1,4 +1,4 @@
-"""What a report holds: figures with their units, and a verdict in words.
+"""Records of a report: figures with their units, and a verdict in words.
 
 Everything is measured on one machine, from the finished engines; only `target_vs_original`
 needs what the export noted of the original weights. Times are seconds, sizes are bytes,
@@ -38,7 +38,7 @@ Decision = Literal["worth it", "not worth it", "unsafe", "no draft"]
 
 @dataclass(frozen=True)
 class Machine:
-    """Where the figures were measured."""
+    """The machine on which the figures were measured."""
 
     cpu: str
     cores: int
@@ -159,7 +159,7 @@ class Acceptance:
 
 @dataclass(frozen=True)
 class Quality:
-    """What the engines compute, compared."""
+    """Comparisons of what the engines compute."""
 
     target_vs_original: Agreement | None
     """The target engine against the original weights; null when the package does not hold them."""
@@ -221,7 +221,7 @@ class RoundSplit:
 
 @dataclass(frozen=True)
 class Alternative:
-    """What a user could run instead."""
+    """A configuration that a user could run instead."""
 
     name: str
     tokens_per_second: float
@@ -263,7 +263,7 @@ class Verdict:
     """One sentence."""
     reasons: tuple[str, ...]
     changes: tuple[str, ...]
-    """What would change it, or what to do."""
+    """Changes that would lead to another verdict, or what to do."""
 
 
 @dataclass(frozen=True)

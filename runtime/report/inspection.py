@@ -1,4 +1,4 @@
-"""Everything `specdec-inspect` tells about a package, as one record."""
+"""The record of a package that `specdec-inspect` shows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Inspection:
     source: dict[str, Any]
     """What the package was made from, and how."""
     notes: tuple[str, ...]
-    """What the export had to say."""
+    """Notes of the export."""
     report: Report | None
     """Null until something is measured."""
     measured_here: bool

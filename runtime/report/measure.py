@@ -5,7 +5,7 @@
    against several;
 3. generate: acceptance by position at a fixed K, which with 1 predicts every K; then the best
    K against plain decoding, paired and interleaved;
-4. say what that means.
+4. judge the figures.
 """
 
 from __future__ import annotations

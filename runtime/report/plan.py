@@ -1,4 +1,4 @@
-"""How much to measure: enough for the level asked for, less where the model is slow."""
+"""Choose the extent of a measurement from its level and the speed of the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How good one draft is for a target: the figures by which draft recipes are compared."""
+"""Measure one draft recipe beside its target, for the comparison of recipes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Predicted and measured speed-ups, from the same runs and curves.
 
 The prediction uses what was timed engine by engine and what was accepted; the measurement is
-the whole loop against plain decoding. That the two agree is what makes the model worth reading.
+the whole loop against plain decoding. Their agreement validates the model.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The generations behind a report: first acceptance, then the best K against plain decoding."""
+"""Run the generations of a report: acceptance first, then the best K against plain decoding."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _PLAIN, _BEST, _DRAFT_ALONE = "plain", "best", "draft alone"
 
 @dataclass(frozen=True)
 class Trials:
-    """What the generations showed."""
+    """Results of the generations."""
 
     curves: tuple[ContextCosts, ...]
     acceptance: tuple[Acceptance, ...]

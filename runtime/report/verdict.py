@@ -1,4 +1,4 @@
-"""The answer in words: worth it, not worth it, or unsafe, and what would change it.
+"""Form the verdict: worth it, not worth it, or unsafe, and what would change it.
 
 Only a measured speed-up makes a pair worth it; the model behind it says why not, and which
 single figure would have to change: the draft's acceptance, or the time of its step.

@@ -1,4 +1,4 @@
-"""Verification: which drafted tokens to keep, and which token to add.
+"""Verification rules: choose how many drafted tokens to keep, and the token after them.
 
 Drafted tokens x_1 .. x_K were drawn from `draft_probs` Q_1 .. Q_K. The target gave
 `target_probs` P_1 .. P_{K+1} at the same positions and one after. All rules commit a prefix

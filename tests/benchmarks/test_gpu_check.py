@@ -19,6 +19,8 @@ from gpu.table import LIMIT, table
 
 from specdec.engines.release import VERSION
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = Path(gpu_check.__file__)
 
 

@@ -100,6 +100,7 @@ def test_speedups_pair_prompt_and_repeat() -> None:
     assert speedups(runs, 0, "ngram") == [3.0, 1.5]
 
 
+@pytest.mark.slow
 def test_a_deeper_model_computes_the_same_function() -> None:
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")

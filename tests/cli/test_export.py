@@ -12,6 +12,8 @@ import pytest
 from specdec.cli.common import invoke
 from specdec.cli.export import DRAFT_PRECISIONS, TARGET_PRECISIONS, command
 
+pytestmark = pytest.mark.slow
+
 SELF = ["--target", "demo", "--draft", "self", "--out", "package"]
 
 

@@ -19,6 +19,7 @@ COMMANDS = {
     "specdec-audit": "audit",
     "specdec-bench": "bench",
     "specdec-inspect": "inspector",
+    "specdec-serve": "serve",
 }
 
 

@@ -48,6 +48,23 @@ def test_a_saved_report_is_shown(measured: Path, capsys: Captured) -> None:
     assert "\x1b" not in captured.out
 
 
+def test_what_is_in_the_way_of_a_written_file_stays(
+    measured: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    """Links under the names that a writer might use, and a page that is a link."""
+    victim, page = tmp_path / "victim", tmp_path / "page.html"
+    victim.write_text("precious")
+    page.symlink_to(victim)
+    (measured / "specdec.json.partial").symlink_to(victim)
+    assert invoke(inspect, [str(measured), "--measure", "short", "--save", "--num-threads", "1"]) == 0
+    assert invoke(inspect, [str(measured), "--html", str(page)]) == 1
+    reason = f"error: {page} is a link; allowed is a new name or a regular file: name the file"
+    assert reason in capsys.readouterr().err
+    assert victim.read_text() == "precious"
+    assert invoke(inspect, [str(measured)]) == 0
+    (measured / "specdec.json.partial").unlink()
+
+
 def test_json_and_html(measured: Path, tmp_path: Path, capsys: Captured) -> None:
     page = tmp_path / "report.html"
     assert invoke(inspect, [str(measured), "--json", "--html", str(page)]) == 0
@@ -147,6 +164,7 @@ def test_a_simulated_target_has_a_size(capsys: Captured) -> None:
     assert "allowed is 1M .. 20B" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_simulated_target_is_benchmarked(capsys: Captured) -> None:
     pytest.importorskip("optimum.exporters.onnx", reason="builds the model")
     arguments = ["--simulate-target", "1M", "--simulate-acceptance", "1.0", "--repeats", "1"]

@@ -91,7 +91,7 @@ def test_systemd_reads_the_unit(tmp_path: Path) -> None:
         pytest.skip("systemd-analyze is not installed")
     text = (ROOT / "docs" / "deploy.md").read_text("utf-8")
     unit = re.findall(r"^```ini\n(.*?)^```$", text, re.M | re.S)[0]
-    unit = unit.replace("/opt/specdec/env/bin/python", sys.executable).replace(
+    unit = unit.replace("/opt/specdec/env/bin/specdec-serve", sys.executable).replace(
         "User=specdec\n", "User=root\n"
     )
     (tmp_path / "specdec.service").write_text(unit)

@@ -201,7 +201,7 @@ def test_another_tokenizer_is_named_by_its_first_difference(llama: Path, tmp_pat
 def test_a_full_disk(llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9, 1000))
-    assert "GB are free" in refuse(llama, tmp_path / "package", ExportError)
+    assert ", but 1.0 kB are free; free some" in refuse(llama, tmp_path / "package", ExportError)
 
 
 @pytest.mark.parametrize("length", [257, 10**9])

@@ -1,4 +1,4 @@
-"""What a benchmark reports; times are seconds, sizes bytes, intervals 95 %."""
+"""Records of a benchmark; times are seconds, sizes bytes, intervals 95 %."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Energy used by the machine while something runs, where the system tells.
+"""Measure the energy the machine uses while something runs, where the system has a counter.
 
 Counters (joules since some start) are read before and after:
 - RAPL: /sys/class/powercap/intel-rapl:<package>/energy_uj, CPU packages (Intel and AMD), which
@@ -28,7 +28,7 @@ _JETSON_RAILS = ("VDD_IN", "POM_5V_IN", "VIN_SYS_5V0")
 
 @dataclass(frozen=True)
 class EnergySource:
-    """One thing that measures; either a counter or a power meter."""
+    """One energy counter or power meter."""
 
     name: str
     joules: Callable[[], float] | None

@@ -1,4 +1,4 @@
-"""What a draft of a given acceptance would bring, before anyone trains it.
+"""Simulate a draft of a given acceptance, to know its speed-up before it is trained.
 
 The draft engine really runs, K passes a round, and the target really verifies; only the drafted
 tokens are replaced. A draft token is the target's own next token with probability A, and another
@@ -12,7 +12,7 @@ import random
 from collections.abc import Sequence
 
 from specdec.engines.engine import Engine
-from specdec.runtime.drafting.drafter import DraftContext, ModelDrafter, Proposal
+from specdec.runtime.drafting.drafter import DraftContext, ModelDrafter, Offer, Proposal
 from specdec.runtime.sampling.distribution import Distribution
 
 __all__ = ["ForcedDrafter"]
@@ -42,7 +42,7 @@ class ForcedDrafter(ModelDrafter):
         self._random = random.Random(seed)
 
     def propose(
-        self, committed: Sequence[int], source: str, max_tokens: int, context: DraftContext
+        self, committed: Sequence[int], offer: Offer, max_tokens: int, context: DraftContext
     ) -> Proposal:
         """Run the draft `max_tokens` times; see `Drafter.propose`."""
         tokens: list[int] = []
@@ -51,7 +51,7 @@ class ForcedDrafter(ModelDrafter):
             logits = context.meter.forward(
                 "draft", self.engine, feed, 1, context.process.reduction
             )[0]
-            context.process(logits, tokens, position)  # the host work a real draft has
+            context.process(logits, tokens, position)  # the same host work as a real draft
             tokens.append(self._forced(position, context.vocab_size))
             feed = tokens[-1:]
         distributions = tuple(Distribution.one_hot(token, context.vocab_size) for token in tokens)

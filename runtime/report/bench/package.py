@@ -28,7 +28,7 @@ DraftTokens = int | Literal["auto"]
 
 @dataclass(frozen=True)
 class BenchSettings:
-    """What to play."""
+    """Prompts, variants and repeats of a benchmark."""
 
     prompts: tuple[tuple[str, str], ...]
     """(category, text)."""
@@ -51,7 +51,7 @@ def bench_package(
     sources: Sequence[EnergySource] = (),
     on_run: Callable[[Run], None] | None = None,
 ) -> list[BenchResult]:
-    """Play everything.
+    """Run all variants over all prompts.
 
     Args:
         package: loaded with its draft, if one is to be used.

@@ -1,4 +1,4 @@
-"""The tables of a report as text: the terminal and the page draw the same ones."""
+"""The tables of a report as text, for the terminal and for the page."""
 
 from __future__ import annotations
 

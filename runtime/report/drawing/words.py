@@ -1,4 +1,4 @@
-"""Figures as people read them, the same on the terminal and on the page."""
+"""Format engines, modes and sizes for the terminal and for the page."""
 
 from __future__ import annotations
 

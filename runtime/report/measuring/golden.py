@@ -1,6 +1,6 @@
-"""What the original weights say about our texts, kept in the package to judge engines by.
+"""Keep distributions of the original weights over our texts in a package, to check engines by.
 
-The export notes, after every token of every text, the original model's likeliest tokens and
+The export notes, after every token of every text, the original model's most probable tokens and
 their log-probabilities (natural), and that of the token that follows. Any later engine, on any
 machine, can then be compared with the original weights without torch. KL and overlap are taken
 over those tokens and one class for all others, which makes KL a lower bound and the overlap an
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from specdec.engines.engine import Engine
 from specdec.engines.errors import PackageError
 from specdec.engines.load import LoadedPackage
+from specdec.engines.storage.writing import write_file
 from specdec.runtime.report.contents import Agreement
 from specdec.runtime.report.measuring.divergence import AgreementTally, log_softmax, score_text
 from specdec.runtime.report.records import from_data, to_data
@@ -80,7 +81,7 @@ def golden_text(token_ids: Sequence[int], logits: NDArray[np.floating]) -> Golde
 def write_golden(directory: Path, texts: Sequence[GoldenText]) -> None:
     """Write the file into a package directory."""
     document = json.dumps(to_data(_File(tuple(texts))), separators=(",", ":"))
-    (directory / REFERENCE_NAME).write_text(document + "\n", encoding="utf-8")
+    write_file(directory / REFERENCE_NAME, document + "\n")
 
 
 def read_golden(package: LoadedPackage) -> tuple[GoldenText, ...]:

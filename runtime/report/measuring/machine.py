@@ -1,4 +1,4 @@
-"""What machine this is, and how fast it moves memory."""
+"""Describe this machine, and measure its memory bandwidth."""
 
 from __future__ import annotations
 

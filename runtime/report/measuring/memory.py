@@ -1,4 +1,4 @@
-"""Memory of a package once loaded, from its manifest, and of this process, from the system.
+"""Compute the memory of a loaded package from its manifest; read that of this process.
 
 weights   bytes on disk, twice as many where FP16 weights are computed in FP32
 KV cache  2 * layers * kv_heads * head_size * bytes per element, for every token of a cache

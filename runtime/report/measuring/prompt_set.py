@@ -1,4 +1,4 @@
-"""The prompts and texts every figure is measured on, written for this purpose.
+"""Load the prompts and texts that all figures are measured on, written for this purpose.
 
 Prompts are requests in six categories and two languages; texts are short passages, for
 perplexity and for comparing distributions token by token.

@@ -17,6 +17,8 @@ from specdec.runtime.sampling import verify as verify_module
 from specdec.runtime.sampling.verify import Verdict
 from tests.support.table_engine import TableEngine, nearby_table, random_table
 
+pytestmark = pytest.mark.slow
+
 PROMPTS = [[1, 2, 3], [4, 0], [2, 2, 5, 1]]
 TOKEN = SamplingParams(temperature=1.0, top_k=4, num_draft_tokens=2, verify="token")
 BLOCK = replace(TOKEN, verify="block", top_k=0, draft_temperature=1.8)

@@ -120,6 +120,7 @@ def simulated(rng: np.random.Generator, biased: float = 0.0) -> Fit:
     return whole
 
 
+@pytest.mark.slow
 def test_alarms_and_distances_have_their_stated_rates() -> None:
     rng = np.random.default_rng(5)
     fits = [simulated(rng) for _ in range(3000)]

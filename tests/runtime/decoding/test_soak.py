@@ -10,6 +10,8 @@ from benchmarks.soak import soak
 from specdec.runtime import SpeculativeDecoder
 from specdec.runtime.report.measuring.memory import resident_memory
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("onnx", reason="the package's graphs are built with onnx")
 pytest.importorskip("onnxruntime", reason="the package's engines run on onnxruntime")
 
