@@ -1,7 +1,7 @@
 """Writes the figures of one run of `peers.py` into README.md and docs/benchmarks.md.
 
-    python benchmarks/peers.py --json docs/figures/peers.json
-    python benchmarks/figures.py docs/figures/peers.json
+    python benchmarks/peers.py --json docs/peers.json
+    python benchmarks/figures.py docs/peers.json
 
 A text between `<!-- figures: NAME -->` and `<!-- end of figures -->` is replaced; the names are
 `summary`, `peers` and `origin`. With --check nothing is written, and the exit code is 1 when a

@@ -125,7 +125,7 @@ def test_a_document_without_greedy_requests(run: PeersRun) -> None:
 
 
 def test_the_published_figures_are_those_of_the_published_run() -> None:
-    document = figures.ROOT / "docs" / "figures" / "peers.json"
+    document = figures.ROOT / "docs" / "peers.json"
     if not document.exists():
         pytest.skip("no run is published")
     done = subprocess.run(

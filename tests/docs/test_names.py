@@ -15,7 +15,7 @@ FOLDERS = "engines|runtime|export|cli|tests|benchmarks|docs|examples|scripts"
 ENDINGS = "py|md|json|cpp|hpp|h|sh|css|txt|supp|ipynb|toml|png|svg"
 NAMED = re.compile(rf"(?<![\w/.-])((?:{FOLDERS})/[\w./-]*?\.(?:{ENDINGS}))\b")
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
-ELSEWHERE = {"docs/figures/peers.json", "docs/OperatorKernels.md"}
+ELSEWHERE = {"docs/peers.json", "docs/OperatorKernels.md"}
 """A file that a command named beside it writes, and one of ONNX Runtime's."""
 
 
