@@ -24,7 +24,7 @@ _TENSORRT = ("tensorrt", "tensorrt-rtx")
 _BACKENDS = ("onnxruntime", "onnxruntime-tensorrt", *_TENSORRT)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LoadedPackage:
     """A package and its engines; close it, or use it in a `with`, to free them."""
 
@@ -67,6 +67,10 @@ class LoadedPackage:
                 self.draft.close()
         finally:
             self.target.close()
+
+    def __repr__(self) -> str:
+        draft = "no draft" if self.draft is None else "target and draft"
+        return f"<LoadedPackage: {str(self.path)!r}, {draft}>"
 
     def __enter__(self) -> LoadedPackage:
         return self

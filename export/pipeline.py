@@ -10,6 +10,7 @@ from typing import Any
 
 from specdec.engines.load import Package, read_package
 from specdec.engines.package.manifest import Manifest, inventory, write_manifest
+from specdec.engines.release import DISTRIBUTION, VERSION
 from specdec.export.building import Pair, build_pair
 from specdec.export.checks.measuring import check_and_measure
 from specdec.export.memory import release_memory
@@ -25,10 +26,8 @@ from specdec.runtime.report.measuring.golden import write_golden
 
 __all__ = ["export_package"]
 
-_VERSIONED = (
-    *("specdec", "optimum", "optimum-onnx", "transformers", "torch", "onnx"),
-    *("onnxruntime", "onnxruntime-gpu"),
-)
+_LIBRARIES = ("optimum", "optimum-onnx", "transformers", "torch", "onnx")
+_VERSIONED = (*_LIBRARIES, "onnxruntime", "onnxruntime-gpu")
 """Distributions whose versions a package records, as far as they are installed."""
 
 
@@ -59,7 +58,7 @@ def export_package(options: ExportOptions, progress: Progress | None = None) -> 
             draft=built.draft,
             tokenizer=tokenizer,
             files=inventory(directory),
-            specdec_version=version("specdec"),
+            specdec_version=VERSION,
             source=_provenance(plan, built),
             checks={"weights_read": _weights_read(directory, built)},
         )
@@ -93,7 +92,7 @@ def _weights_read(directory: Path, built: Pair) -> dict[str, int]:
 
 def _provenance(plan: Plan, built: Pair) -> dict[str, Any]:
     """How the package was made, without paths of the machine that made it."""
-    versions = {}
+    versions = {DISTRIBUTION: VERSION}
     for name in _VERSIONED:
         try:
             versions[name] = version(name)

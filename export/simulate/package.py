@@ -14,7 +14,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from specdec.engines.package.manifest import (
     inventory,
     write_manifest,
 )
+from specdec.engines.release import VERSION
 from specdec.export.engine_graphs import describe_engine, trace_graph, write_engine
 from specdec.export.errors import ExportError
 from specdec.export.memory import release_memory
@@ -88,7 +88,7 @@ def write_simulated_package(pair: SimulatedPair, directory: Path, progress: Prog
         draft=entries.get("draft"),
         tokenizer=tokenizer,
         files=inventory(directory),
-        specdec_version=version("specdec"),
+        specdec_version=VERSION,
         source={
             "target": f"{pair.target}, random weights",
             "draft": pair.draft if draft is None else f"{pair.draft}, random weights",

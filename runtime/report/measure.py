@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timezone
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 
 from specdec.engines.load import LoadedPackage
+from specdec.engines.release import VERSION
 from specdec.runtime.decoder import SpeculativeDecoder
 from specdec.runtime.decoding.parts import DrafterName
 from specdec.runtime.report.contents import Candidate, Costs, Level, Quality, Report
@@ -99,7 +99,7 @@ def measure_package(
         format=1,
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         level=level,
-        specdec_version=version("specdec"),
+        specdec_version=VERSION,
         machine=describe_machine(
             target.info.device, None if draft is None else draft.info.device, num_threads
         ),

@@ -177,7 +177,7 @@ def test_the_command(package: Path) -> None:
     """It prints its address first, answers, and ends what runs before it ends itself."""
     command = [sys.executable, "-c", "from specdec.cli.serve import main; main()"]
     process = subprocess.Popen(
-        [*command, str(package), "--port", "0", "--slots", "2", "--threads", "1"],
+        [*command, str(package), "--port", "0", "--slots", "2", "--num-threads", "1"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -207,7 +207,7 @@ def test_the_command(package: Path) -> None:
 def test_an_address_in_use_is_one_line(package: Path, served: Served) -> None:
     command = [sys.executable, "-c", "from specdec.cli.serve import main; main()"]
     done = subprocess.run(
-        [*command, str(package), "--port", str(served.port), "--threads", "1"],
+        [*command, str(package), "--port", str(served.port), "--num-threads", "1"],
         capture_output=True,
         text=True,
         check=False,
