@@ -40,6 +40,8 @@ class EngineInfo:
     """As in the manifest, such as "onnxruntime", or the name of a host's own engine."""
     device: str
     """"cpu" or "cuda:N"."""
+    engine: str = ""
+    """What computes, where a backend has several: "native avx512", "onnxruntime"; else empty."""
 
 
 @runtime_checkable

@@ -21,6 +21,7 @@ from specdec.export.checks.reference import Reference, score_golden, score_refer
 from specdec.export.engine_graphs import describe_engine, trace_graph, write_engine
 from specdec.export.graphs.layouts import fits_in_place
 from specdec.export.memory import release_memory
+from specdec.export.native.pair import add_native
 from specdec.export.options import ExportOptions
 from specdec.export.preflight import Plan, preflight
 from specdec.export.progress import Progress, SilentProgress
@@ -151,7 +152,7 @@ def _build(plan: Plan, directory: Path, progress: Progress) -> _Engines:
         )
     del model
     release_memory()
-    _write(plain, directory / "target", target_recipe, "target", built, progress)
+    _write(plain, directory, target_recipe, "target", built, progress)
     if plan.self_draft:
         _write_draft(plain, directory, draft_recipe, plan, built, progress)
     _clear(scratch)
@@ -210,17 +211,27 @@ def _layout(model: Any, max_length: int, name: str, built: _Engines, progress: P
 
 def _write(
     plain: Path,
-    folder: Path,
+    directory: Path,
     recipe: Recipe,
     name: str,
     built: _Engines,
     progress: Progress,
     scales: Mapping[str, ActivationScale | None] | None = None,
 ) -> None:
-    folder.mkdir()
+    entry = built.target if name == "target" else built.draft
+    assert entry is not None
+    graph = directory / entry.graph
+    graph.parent.mkdir()
     with progress.step(f"write {name} {recipe.name}"):
-        kept = write_engine(plain, folder / "model.onnx", recipe, scales)
+        kept = write_engine(plain, graph, recipe, scales)
+        entry, note = add_native(directory, entry, recipe)
+    if name == "target":
+        built.target = entry
+    else:
+        built.draft = entry
     release_memory()
+    if note is not None:
+        progress.note(f"{name}: {note}")
     _note_kept(kept, name, built, progress)
 
 
@@ -243,11 +254,11 @@ def _write_draft(
             scales, built.calibration = calibrate_draft(
                 plain, plan.calibration, built.draft.vocab_size, progress, plan.options.num_threads
             )
-        _write(plain, directory / "draft", recipe, "draft", built, progress, scales)
+        _write(plain, directory, recipe, "draft", built, progress, scales)
         return
     assert built.target is not None
     around = Surroundings(
-        target_graph=directory / built.target.graph,
+        directory=directory,
         target=built.target,
         tokenizer_file=directory / "tokenizer.json",
         chat_template=plan.tokenizer.chat_template,
@@ -256,9 +267,7 @@ def _write_draft(
         num_threads=plan.options.num_threads,
         device=check_device(plan.options),
     )
-    built.draft, built.candidates, kept = choose_draft(
-        plain, built.draft, directory / "draft", around, progress
-    )
+    built.draft, built.candidates, kept = choose_draft(plain, built.draft, around, progress)
     _note_kept(kept, "draft", built, progress)
 
 
@@ -268,7 +277,7 @@ def _draft_width(plan: Plan) -> int:
 
 def _weights_read(directory: Path, built: _Engines) -> dict[str, int]:
     named = {"target": built.target, "draft": built.draft}
-    return {n: weights_read(directory / e.graph, e) for n, e in named.items() if e is not None}
+    return {n: weights_read(directory, e) for n, e in named.items() if e is not None}
 
 
 def _clear(scratch: Path) -> None:

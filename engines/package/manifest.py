@@ -190,7 +190,9 @@ def _check_native(version: int, engines: dict[str, Any]) -> None:
     for name, entry in engines.items():
         if version == _PLAIN_VERSION and isinstance(entry, dict) and "native" in entry:
             raise FieldError(
-                f"engines.{name}.native", "present", f"no such field before version {SCHEMA_VERSION}"
+                f"engines.{name}.native",
+                "present",
+                f"no such field before version {SCHEMA_VERSION}",
             )
 
 

@@ -1,8 +1,8 @@
 """From `GroupQueryAttention` over one sequence to native attention over the slots of a cache.
 
-    inputs  seqlens_k, total_sequence_length  ->  query_starts int32 [B + 1], past_lengths int32 [B],
-                                                  slots int32 [B]
-    caches  [batch, kv_heads, capacity, head_size]  ->  [slots, ...]
+    seqlens_k, total_sequence_length  ->  query_starts int32 [B + 1], past_lengths int32 [B],
+                                          slots int32 [B]
+    caches [batch, kv_heads, capacity, head_size]  ->  [slots, ...]
 
 The rows of B sequences lie side by side in one pass; see docs/packages.md.
 """

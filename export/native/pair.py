@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -10,12 +11,13 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from specdec.engines.native.library import VERSION
-from specdec.engines.package.entries import NativeEntry
+from specdec.engines.package.entries import EngineEntry, NativeEntry
 from specdec.export.native.attention import why_not
 from specdec.export.native.panels import unpack
 from specdec.export.native.rewrite import Rewritten, rewrite
+from specdec.export.weights.recipes import Recipe
 
-__all__ = ["native_name", "write_native"]
+__all__ = ["add_native", "native_name", "write_native"]
 
 _ALIGNMENT = 4096
 _INLINE = 256
@@ -25,6 +27,28 @@ _INLINE = 256
 def native_name(graph: str) -> str:
     """Path of the native graph that goes with a standard one, "x.onnx" -> "x.native.onnx"."""
     return f"{graph.removesuffix('.onnx')}.native.onnx"
+
+
+def add_native(
+    directory: Path, entry: EngineEntry, recipe: Recipe
+) -> tuple[EngineEntry, str | None]:
+    """Give an engine that has been written a native graph, if it is one for CPUs.
+
+    Args:
+        directory: of the package; `entry.graph` lies in it.
+        entry: the engine.
+        recipe: its weights were made with.
+
+    Returns:
+        The entry, with its native graph if it got one, and a line for people about it.
+    """
+    if recipe.method == "tensorrt" or recipe.compute == "fp16" or entry.layout != "in_place":
+        return entry, None
+    done = write_native(directory / entry.graph, entry.graph)
+    if isinstance(done, str):
+        return entry, f"no graph over native operators: {done}"
+    native, counts = done
+    return replace(entry, native=native), f"native operators: {counts}"
 
 
 def write_native(graph: Path, name: str) -> tuple[NativeEntry, Rewritten] | str:
@@ -69,9 +93,7 @@ def _write_data(models: list[ir.Model], graph: Path) -> None:
     partial.replace(data)
 
 
-def _written(
-    out: BinaryIO, tensor: ir.TensorProtocol, name: str, data: Path
-) -> ir.TensorProtocol:
+def _written(out: BinaryIO, tensor: ir.TensorProtocol, name: str, data: Path) -> ir.TensorProtocol:
     """Write a constant behind the others and return where it is; a small one stays in the graph."""
     if tensor.nbytes <= _INLINE:
         return ir.tensor(np.array(tensor.numpy()), dtype=tensor.dtype, name=name)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from specdec.export.editing.builder import GraphBuilder
@@ -115,27 +114,46 @@ def unpack(model: ir.Model, panels: Panels) -> None:
     for index, original in enumerate(panels.originals):
         old = model.graph.initializers[original.name]
         one = value
-        if len(panels.originals) > 1:
-            shape = [int(size) for size in panels.tensor.shape]
-            pairs = make.op("Reshape", one, make.constant([shape[0] // 2, 2, *shape[1:]]))
-            one = make.op("Gather", pairs, make.constant(np.asarray(index)), axis=1)
-        restored = _restored(make, one, panels, [int(size) for size in original.shape])
-        ir.convenience.replace_all_uses_with(old, restored)
+        if len(panels.originals) > 1:  # every other panel
+            count = int(panels.tensor.shape[0])
+            one = make.op("Slice", one, *(make.constant([x]) for x in (index, count, 0, 2)))
+        shape = [int(size) for size in original.shape]
+        if panels.layout == _FP16_ROWS:
+            _replace_transposes(model, make, old, one, panels)
+        if old.uses():
+            restored = _restored(make, one, panels.layout, shape, panels.rows)
+            ir.convenience.replace_all_uses_with(old, restored)
         del model.graph.initializers[original.name]
 
 
-def _restored(make: GraphBuilder, one: ir.Value, panels: Panels, shape: list[int]) -> ir.Value:
-    layout, padded = panels.layout, -(-panels.rows // _width(panels.layout)) * _width(panels.layout)
+def _replace_transposes(
+    model: ir.Model, make: GraphBuilder, old: ir.Value, one: ir.Value, panels: Panels
+) -> None:
+    """Unpack a matrix [N, K] as [K, N] for what turns it over: one step instead of two."""
+    for use in list(old.uses()):
+        if use.node.op_type == "Transpose":
+            shape = [int(panels.tensor.shape[1]), panels.rows]
+            turned = _restored(make, one, _FP16_COLUMNS, shape, panels.rows)
+            ir.convenience.replace_all_uses_with(use.node.outputs[0], turned)
+            model.graph.remove(use.node, safe=True)
+
+
+def _restored(
+    make: GraphBuilder, one: ir.Value, layout: str, shape: list[int], rows: int
+) -> ir.Value:
+    """The constant of `shape` whose panels are `one`."""
+    padded = -(-rows // _width(layout)) * _width(layout)
     perm, wide, axis = {
         _FP16_ROWS: ([0, 2, 1], [padded, shape[-1]], 0),
         _FP16_COLUMNS: ([1, 0, 2], [shape[0], padded], 1),
         _BLOCKS: ([0, 3, 1, 2, 4], [padded, *shape[1:]], 0),
-        _COLUMNS: ([0, 2, 1], [padded, math.prod(shape) // panels.rows], 0),
+        _COLUMNS: ([0, 2, 1], [padded, math.prod(shape) // rows], 0),
     }[layout]
-    value = make.op("Reshape", make.op("Transpose", one, perm=perm), make.constant(wide))
-    if padded != panels.rows:
-        ends = [make.constant([number]) for number in (0, panels.rows, axis)]
-        value = make.op("Slice", value, *ends)
+    value = make.op("Transpose", one, perm=perm)
+    if padded == rows:
+        return make.op("Reshape", value, make.constant(shape))
+    value = make.op("Reshape", value, make.constant(wide))
+    value = make.op("Slice", value, *(make.constant([x]) for x in (0, rows, axis)))
     return make.op("Reshape", value, make.constant(shape)) if layout == _COLUMNS else value
 
 

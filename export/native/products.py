@@ -80,8 +80,10 @@ def find_products(model: ir.Model) -> dict[ir.Node, Product]:
     return {
         node: product
         for node, product in found.items()
-        if not any(value.name in shared or _has_other_readers(value, found)
-                   for value in product.weight.values)
+        if not any(
+            value.name in shared or _has_other_readers(value, found)
+            for value in product.weight.values
+        )
     }
 
 
@@ -120,9 +122,7 @@ def _fp16(node: ir.Node) -> Weight | None:
 def _blocks(node: ir.Node) -> Weight | None:
     if node.op_type != "MatMulNBits":
         return None
-    n, k, bits, block = (
-        node.attributes.get_int(name) for name in ("N", "K", "bits", "block_size")
-    )
+    n, k, bits, block = (node.attributes.get_int(name) for name in ("N", "K", "bits", "block_size"))
     inputs = list(node.inputs[1:])
     while inputs and inputs[-1] is None:
         inputs.pop()

@@ -97,9 +97,7 @@ def _multiplies(node: ir.Node) -> bool:
 class _Rewriter:
     """Replaces the products of one graph."""
 
-    def __init__(
-        self, model: ir.Model, products: dict[ir.Node, Product], done: Rewritten
-    ) -> None:
+    def __init__(self, model: ir.Model, products: dict[ir.Node, Product], done: Rewritten) -> None:
         self._model, self._products, self._done = model, products, done
         self._rows = RowWidths(products)
         for node in model.graph:
@@ -193,9 +191,7 @@ class _Rewriter:
                 return product, found[0]
         return None
 
-    def _gated_bias(
-        self, gate: ir.Value | None, up: ir.Value | None, n: int
-    ) -> ir.Value | None:
+    def _gated_bias(self, gate: ir.Value | None, up: ir.Value | None, n: int) -> ir.Value | None:
         """[gate's bias, up's bias], zeros for one that is missing."""
         if gate is None and up is None:
             return None

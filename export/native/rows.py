@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from specdec.export.native.products import Product
 
-__all__ = ["Rows", "RowWidths"]
+__all__ = ["RowWidths", "Rows"]
 
 _KEEP = {
     *("Cast", "Identity", "Sigmoid", "Tanh", "Erf", "Sqrt", "Neg", "Relu", "Gelu", "Reciprocal"),
