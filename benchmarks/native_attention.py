@@ -1,7 +1,7 @@
 """Attention over the cache: the native operator and ONNX Runtime's, in GB/s of keys and values.
 
-    python benchmarks/native_attention.py [--library FILE] [--heads 9] [--kv-heads 3] [--head-size 64]
-        [--layers 30] [--past 256 1000 4096] [--rows 1 5 9] [--repeats 15]
+    python benchmarks/native_attention.py [--heads 9] [--kv-heads 3] [--head-size 64] [--layers 30]
+        [--past 256 1000 4096] [--rows 1 5 9] [--read FIRST LAST] [--repeats 15] [--threads 2]
 
 Graphs of nothing but attention nodes, a cache each, take turns: com.microsoft::GroupQueryAttention,
 the native operator with caches in float32 and in FP16. A pass of M rows has to read the keys and
@@ -23,6 +23,8 @@ import onnx
 import onnxruntime as ort
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
+
+from specdec.engines.native.library import native_library
 
 __all__ = ["Shape", "chain", "main", "passes"]
 
@@ -49,7 +51,11 @@ def chain(shape: Shape, kind: str, *, read: bool = False) -> onnx.ModelProto:
     """Nodes that take the output of the one before as their query, each with its own cache."""
     native = kind != BASELINE
     inputs = ["query", "key", "value"]
-    shared = ["query_starts", "past_lengths", "slots"] if native else ["seqlens_k", "total_sequence_length"]
+    shared = (
+        ["query_starts", "past_lengths", "slots"]
+        if native
+        else ["seqlens_k", "total_sequence_length"]
+    )
     shared += ["cos_cache", "sin_cache"]
     tail = [*shared, "", "read"] if read else shared
     nodes, caches, outputs, query = [], [], [], "query"
@@ -78,18 +84,24 @@ def chain(shape: Shape, kind: str, *, read: bool = False) -> onnx.ModelProto:
         return helper.make_tensor_value_info(name, cache if is_cache else TensorProto.FLOAT, None)
 
     names = [*inputs, *caches, *(n for n in tail if n)]
-    graph = helper.make_graph(nodes, "chain", [describe(n) for n in names], [describe(n) for n in [query, *outputs]])
+    results = [describe(n) for n in [query, *outputs]]
+    graph = helper.make_graph(nodes, "chain", [describe(n) for n in names], results)
     domains = {"": 21, "specdec": 1, "com.microsoft": 1}
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid(d, v) for d, v in domains.items()], ir_version=10)
+    opsets = [helper.make_opsetid(d, v) for d, v in domains.items()]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
-def passes(shape: Shape, kind: str, library: str, threads: int, read: tuple[int, int] | None = None) -> Callable[[int, int], float]:
-    """Returns a function (rows, cached tokens) -> seconds of one pass; caches are bound in place."""
+def passes(
+    shape: Shape, kind: str, library: str, threads: int, read: tuple[int, int] | None = None
+) -> Callable[[int, int], float]:
+    """Returns a function (rows, cached tokens) -> seconds of a pass; caches are bound in place."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.register_custom_ops_library(library)
     model = chain(shape, kind, read=read is not None)
-    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
     rng = np.random.default_rng(0)
     dtype = np.float16 if kind == HALF else np.float32
     size = (1, shape.kv_heads, shape.capacity, shape.head_size)
@@ -99,8 +111,15 @@ def passes(shape: Shape, kind: str, library: str, threads: int, read: tuple[int,
 
     def bind(rows: int, past: int) -> ort.IOBinding:
         binding = session.io_binding()
-        feeds: dict[str, NDArray[np.generic]] = {"cos_cache": np.cos(angles), "sin_cache": np.sin(angles)}
-        for name, heads in (("query", shape.heads), ("key", shape.kv_heads), ("value", shape.kv_heads)):
+        feeds: dict[str, NDArray[np.generic]] = {
+            "cos_cache": np.cos(angles),
+            "sin_cache": np.sin(angles),
+        }
+        for name, heads in (
+            ("query", shape.heads),
+            ("key", shape.kv_heads),
+            ("value", shape.kv_heads),
+        ):
             feeds[name] = rng.standard_normal((1, rows, heads * shape.head_size), np.float32)
         described = {"query_starts": [0, rows], "past_lengths": [past], "slots": [0]}
         if kind == BASELINE:
@@ -144,7 +163,6 @@ def reader(threads: int) -> Callable[[], float]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--library", required=True, help="the library of native operators")
     parser.add_argument("--heads", type=int, default=9)
     parser.add_argument("--kv-heads", type=int, default=3)
     parser.add_argument("--head-size", type=int, default=64)
@@ -153,14 +171,25 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 5, 9])
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--read", type=int, nargs=2, help="first and last tokens of the past that are read")
+    parser.add_argument(
+        "--read", type=int, nargs=2, help="first and last tokens of the past that are read"
+    )
     args = parser.parse_args()
-    shape = Shape(args.heads, args.kv_heads, args.head_size, args.layers, max(args.past) + max(args.rows))
+    shape = Shape(
+        args.heads, args.kv_heads, args.head_size, args.layers, max(args.past) + max(args.rows)
+    )
+    library = native_library()
+    if library.path is None:
+        raise SystemExit(f"error: no native operators: {library.reason}")
     kinds = {BASELINE: 4, FLOAT: 4, HALF: 2}
     read = tuple(args.read) if args.read else None
-    timers = {kind: passes(shape, kind, args.library, args.threads, read if kind != BASELINE else None) for kind in kinds}
+    path = str(library.path)
+    timers = {
+        kind: passes(shape, kind, path, args.threads, None if kind == BASELINE else read)
+        for kind in kinds
+    }
     bandwidth = reader(args.threads)
-    print(f"{'rows':>4} {'cached':>6} {'kind':<20} {'ms':>8} {'min':>8} {'GB/s':>6} {'x reading':>9} {'speed-up':>8}")
+    print("rows cached  kind                   ms (least)    GB/s  x reading  speed-up")
     for past in args.past:
         for rows in args.rows:
             times: dict[str, list[float]] = {kind: [] for kind in kinds}
@@ -172,13 +201,14 @@ def main() -> None:
             for kind, width in kinds.items():
                 tokens = past if read is None or kind == BASELINE else min(past, sum(read))
                 size, took = shape.cache_bytes(tokens + rows, width), median(times[kind])
-                floor = size / median(speeds) / 1e9
+                floor, least = size / median(speeds) / 1e9, min(times[kind])
+                faster = median(times[BASELINE]) / took
                 print(
-                    f"{rows:>4} {past:>6} {kind:<20} {took * 1e3:>8.2f} {min(times[kind]) * 1e3:>8.2f} {size / took / 1e9:>6.1f}"
-                    f" {took / floor:>9.2f} {median(times[BASELINE]) / took:>8.2f}",
+                    f"{rows:>4} {past:>6}  {kind:<20} {took * 1e3:>6.2f} ({least * 1e3:.2f})"
+                    f" {size / took / 1e9:>7.1f} {took / floor:>10.2f} {faster:>9.2f}",
                     flush=True,
                 )
-            print(f"{'':>11} reading: {median(speeds):.1f} GB/s")
+            print(f"{'':>13}reading: {median(speeds):.1f} GB/s")
 
 
 if __name__ == "__main__":

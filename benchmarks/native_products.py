@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime as ort
-from native_product_graphs import BYTES, Shape, write_graph
+from native.product_graphs import BYTES, Shape, write_graph
 
 from specdec.engines.native.library import native_library
 

@@ -13,46 +13,42 @@ constexpr float kNever = -__builtin_inff();
 
 INLINE size_t lesser(size_t a, size_t b) { return a < b ? a : b; }
 
-// Lines that will be needed soon, asked for a few at each step of other work so that memory is never idle.
-class Ahead {
- public:
-  void add(const void* from, size_t bytes) {
-    if (!bytes) return;
-    next_[count_] = static_cast<const char*>(from);
-    end_[count_] = next_[count_] + bytes;
-    count_++;
-  }
-  void rate(size_t steps) {
-    size_t lines = 0;
-    for (size_t i = at_; i < count_; i++) lines += static_cast<size_t>(end_[i] - next_[i]) / 64 + 1;
-    rate_ = (lines + steps - 1) / steps;
-  }
-  void step() {
-    for (size_t i = 0; i < rate_; i++) {
-      __builtin_prefetch(next_[at_], 0, 2);
-      next_[at_] += 64;
-      if (next_[at_] >= end_[at_] && ++at_ >= count_) {
-        rate_ = 0;
-        return;
+// Lines that will be needed soon, asked for a few at each step of other work so that memory is never idle: first those
+// of one stretch, then those of another.
+struct Ahead {
+  const char *next, *end, *then, *then_end;
+  size_t rate;  // lines a step
+
+  void pace(size_t bytes, size_t steps) { rate = (bytes / 64 + steps) / steps; }
+  size_t left() const { return static_cast<size_t>(end - next) + static_cast<size_t>(then_end - then); }
+  INLINE void step() {
+    for (size_t i = 0; i < rate; i++) {
+      if (next >= end) {
+        if (then >= then_end) {
+          rate = 0;
+          return;
+        }
+        next = then;
+        end = then_end;
+        then = then_end;
       }
+      __builtin_prefetch(next, 0, 2);
+      next += 64;
     }
   }
-
- private:
-  const char *next_[2], *end_[2];
-  size_t at_ = 0, count_ = 0, rate_ = 0;
 };
 
 // c [R, N vectors] = a [R, steps] x b [steps, N vectors], summed step by step; with alpha, c x alpha is added first.
 template <size_t R, size_t N>
 inline void tile(const float* a, size_t a_stride, const float* b, size_t b_stride, size_t steps, float* c,
                  size_t c_stride, const float* alpha, Ahead& ahead) {
+  Ahead here = ahead;  // in registers
   V sum[R][N];
   for (size_t r = 0; r < R; r++)
     for (size_t n = 0; n < N; n++)
       sum[r][n] = alpha ? mul(load(c + r * c_stride + n * kWidth), set(alpha[r])) : set(0);
   for (size_t k = 0; k < steps; k++) {
-    ahead.step();
+    here.step();
     V column[N];
     for (size_t n = 0; n < N; n++) column[n] = load(b + k * b_stride + n * kWidth);
     for (size_t r = 0; r < R; r++) {
@@ -62,6 +58,7 @@ inline void tile(const float* a, size_t a_stride, const float* b, size_t b_strid
   }
   for (size_t r = 0; r < R; r++)
     for (size_t n = 0; n < N; n++) store(c + r * c_stride + n * kWidth, sum[r][n]);
+  ahead = here;
 }
 
 // The same for any number of columns (of whole vectors).
@@ -115,13 +112,15 @@ void copy_tokens(const void* from, bool half, size_t first, size_t count, size_t
 
 // Transposes one vector of keys ([kWidth, head_size], `stride` floats apart) to columns of to [head_size, block].
 void transpose(const float* from, size_t stride, size_t head_size, float* to, Ahead& ahead) {
+  Ahead here = ahead;
   size_t d = 0;
   for (; d + 4 <= head_size; d += 4) {
-    ahead.step();
+    here.step();
     transpose4(from + d, stride, to + d * kAttentionBlock, kAttentionBlock);
   }
   for (; d < head_size; d++)
     for (size_t t = 0; t < kWidth; t++) to[d * kAttentionBlock + t] = from[t * stride + d];
+  ahead = here;
 }
 
 // Columns first .. last - 1 of the block of tokens from `base` on, as to [head_size, block]; whole vectors are written,
@@ -180,7 +179,7 @@ float weigh(size_t first, size_t last, float* scores, float* highest, float* wei
   const size_t begin = first / kWidth * kWidth;
   V most = load(scores + begin);
   for (size_t c = begin + kWidth; c < last; c += kWidth) most = max(most, load(scores + c));
-  const float before = *highest, here = largest(most), now = here > before ? here : before;
+  const float before = *highest, here = largest(most), now = here <= before ? before : here;  // NaN is kept
   if (now == kNever) {  // nothing seen so far
     for (size_t c = begin; c < last; c += kWidth) store(scores + c, set(0));
     return 1;
@@ -215,13 +214,13 @@ void attend(const AttentionRows& rows, size_t begin, size_t end, size_t ahead, c
     const size_t first = begin > base ? begin - base : 0;
     const size_t last = lesser(kAttentionBlock, end - base);
     const size_t bytes = size * (rows.half ? 2 : 4), next = base + kAttentionBlock;
-    Ahead line;
-    line.add(static_cast<const char*>(rows.values) + (base + first) * bytes, (last - first) * bytes);
-    line.rate((size / 4 + 1) * kAttentionBlock / kWidth);
-    transpose_keys(rows, base, first, last, keys, copy, line);
+    const char *soon = static_cast<const char*>(rows.values) + (base + first) * bytes,
+               *later = static_cast<const char*>(rows.keys) + next * bytes;
     const size_t after = next < ahead ? lesser(kAttentionBlock, ahead - next) : 0;
-    line.add(static_cast<const char*>(rows.keys) + next * bytes, after * bytes);
-    line.rate((rows.rows + kRows - 1) / kRows * (size + last - first));
+    Ahead line{soon, soon + (last - first) * bytes, later, later + after * bytes, 0};
+    line.pace((last - first) * bytes, (size / 4 + 1) * kAttentionBlock / kWidth);
+    transpose_keys(rows, base, first, last, keys, copy, line);
+    line.pace(line.left(), (rows.rows + kRows - 1) / kRows * (size + last - first));
     const float* values = static_cast<const float*>(rows.values) + (base + first) * size;
     size_t stride = size;
     if (rows.half || size % kWidth) {  // whole vectors can be read of a copy

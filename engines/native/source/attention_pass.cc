@@ -33,24 +33,22 @@ OrtStatus* each(OrtKernelContext* context, size_t items, size_t work, const Body
   return api->KernelContext_ParallelFor(context, one, items, items, const_cast<Body*>(&body));
 }
 
-// Position of each new token, and in a tree which new tokens it sees.
+// Position of each new token, and in a tree which new tokens it sees: its ancestors within the window, and itself.
 void place(const AttentionPass& pass, int64_t* positions, uint64_t* ancestors, size_t words) {
   for (size_t s = 0; s < pass.sequences; s++) {
     const Sequence sequence = sequence_of(pass, s);
     for (size_t i = 0; i < sequence.tokens; i++) {
-      const size_t token = sequence.start + i;
-      positions[token] = static_cast<int64_t>(sequence.past + i);
+      int64_t* position = positions + sequence.start + i;
+      *position = static_cast<int64_t>(sequence.past + i);
       if (!ancestors) continue;
-      uint64_t* bits = ancestors + token * words;
-      const int32_t parent = pass.parents[token];
-      if (parent < 0) {
-        std::memset(bits, 0, words * sizeof(uint64_t));
-        positions[token] = static_cast<int64_t>(sequence.past);
-      } else {
-        std::memcpy(bits, ancestors + (sequence.start + static_cast<size_t>(parent)) * words, words * sizeof(uint64_t));
-        positions[token] = positions[sequence.start + static_cast<size_t>(parent)] + 1;
-      }
-      bits[i / 64] |= uint64_t{1} << i % 64;
+      const int32_t* parents = pass.parents + sequence.start;
+      const int32_t parent = parents[i];
+      *position = parent < 0 ? static_cast<int64_t>(sequence.past) : positions[sequence.start + static_cast<size_t>(parent)] + 1;
+      uint64_t* bits = ancestors + (sequence.start + i) * words;
+      std::memset(bits, 0, words * sizeof(uint64_t));
+      size_t left = pass.window ? pass.window : sequence.tokens;
+      for (auto at = static_cast<int32_t>(i); at >= 0 && left > 0; at = parents[at], left--)
+        bits[at / 64] |= uint64_t{1} << at % 64;
     }
   }
 }

@@ -12,8 +12,9 @@ constexpr size_t kWideDepth = 192;  // k of a widened part: 24 KiB
 constexpr size_t kColumns = kFp16Columns;
 
 // R rows x C vectors of columns: t = (first ? 0 : t) + a x b. T: uint16_t in memory, float widened.
+// ahead: read into the cache on the way, step bytes each k.
 template <int R, int C, int U, class T>
-INLINE void tile(const float* a, size_t lda, size_t k, const T* b, float* t, bool first) {
+INLINE void tile(const float* a, size_t lda, size_t k, const T* b, float* t, bool first, const char* ahead, size_t step) {
   V sums[U][R][C];
   for (int u = 0; u < U; u++)
     for (int r = 0; r < R; r++)
@@ -23,7 +24,7 @@ INLINE void tile(const float* a, size_t lda, size_t k, const T* b, float* t, boo
 #pragma GCC unroll 4
     for (int u = 0; u < U; u++) {
       const T* w = b + (i + u) * kColumns;
-      if (sizeof(T) == 2) prefetch(reinterpret_cast<const char*>(w) + kAhead);
+      prefetch(ahead + (i + u) * step);
       V weights[C];
 #pragma GCC unroll 8
       for (int c = 0; c < C; c++) weights[c] = load(w + c * W);
@@ -49,31 +50,35 @@ INLINE void tile(const float* a, size_t lda, size_t k, const T* b, float* t, boo
 
 // The tile of exactly rows rows, 1 to R.
 template <int R, int C, class T>
-__attribute__((noinline)) void tiles(size_t rows, const float* a, size_t lda, size_t k, const T* b, float* t, bool first) {
+__attribute__((noinline)) void tiles(size_t rows, const float* a, size_t lda, size_t k, const T* b, float* t, bool first,
+                                     const char* ahead, size_t step) {
   // Enough independent sums to cover the latency of an FMA, as many as registers hold.
   constexpr int kUnroll = R * C <= 4 ? 4 : R * C <= 12 && kDirectRows * kColumns / W > 12 ? 2 : 1;
   if constexpr (R > 1)
-    if (rows < R) return tiles<R - 1, C, T>(rows, a, lda, k, b, t, first);
-  tile<R, C, kUnroll, T>(a, lda, k, b, t, first);
+    if (rows < R) return tiles<R - 1, C, T>(rows, a, lda, k, b, t, first, ahead, step);
+  tile<R, C, kUnroll, T>(a, lda, k, b, t, first, ahead, step);
 }
 
 // t[m][32] = m rows of a x one panel; wide: kWideDepth x 32 floats.
 INLINE void panel(const float* a, size_t m, size_t k, const uint16_t* b, float* wide, float* t) {
   constexpr int kVectors = kColumns / W;
-  if (m <= kDirectRows) return tiles<kDirectRows, kVectors, uint16_t>(m, a, k, k, b, t, true);
+  constexpr size_t kStep = kColumns * sizeof(uint16_t);
+  if (m <= kDirectRows)
+    return tiles<kDirectRows, kVectors, uint16_t>(m, a, k, k, b, t, true, reinterpret_cast<const char*>(b) + kAhead, kStep);
   size_t parts = (k + kWideDepth - 1) / kWideDepth, blocks = (m + kTileRows - 1) / kTileRows;
   for (size_t part = 0; part < parts; part++) {
     size_t k0 = k * part / parts, depth = k * (part + 1) / parts - k0;
     const uint16_t* from = b + k0 * kColumns;
     for (size_t i = 0; i < depth * kColumns; i += kColumns) {
-      prefetch(reinterpret_cast<const char*>(from + i) + kAhead);
 #pragma GCC unroll 8
       for (int c = 0; c < kVectors; c++) store(wide + i + c * W, load(from + i + c * W));
     }
+    const char* next = reinterpret_cast<const char*>(from + depth * kColumns);  // of this panel or the one after
     for (size_t q = 0; q < blocks; q++) {
       size_t row = m * q / blocks, rows = m * (q + 1) / blocks - row;
       for (int c = 0; c < kVectors; c += kTileVectors)
-        tiles<kTileRows, kTileVectors, float>(rows, a + row * k + k0, k, depth, wide + c * W, t + row * kColumns + c * W, part == 0);
+        tiles<kTileRows, kTileVectors, float>(rows, a + row * k + k0, k, depth, wide + c * W, t + row * kColumns + c * W, part == 0,
+                                              next, q == 0 && c == 0 ? kStep : 0);
     }
   }
 }

@@ -1,6 +1,10 @@
 """One Attention node as a session, and passes through it with caches bound in place."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx
@@ -11,14 +15,24 @@ from onnx import TensorProto, helper
 from tests.engines.native.attention_reference import Settings
 
 Floats = NDArray[np.float32]
-INPUTS = ("query", "key", "value", "past_key", "past_value", "query_starts", "past_lengths", "slots")
+INPUTS = (
+    "query",
+    "key",
+    "value",
+    "past_key",
+    "past_value",
+    "query_starts",
+    "past_lengths",
+    "slots",
+)
+CACHES = ("past_key", "past_value")
 OPTIONAL = ("cos_cache", "sin_cache", "sinks", "read", "parents")
 INTEGERS = ("query_starts", "past_lengths", "slots", "read", "parents")
 
 
 @dataclass(frozen=True)
 class Sequence:
-    """Rows of one sequence: query [M, H * D] and key, value [M, G * D], or all three packed in query."""
+    """Rows of one sequence: query [M, H * D], key and value [M, G * D], or all packed in query."""
 
     past: int
     slot: int
@@ -28,18 +42,18 @@ class Sequence:
     parents: list[int] | None = None
 
 
-def session(
-    library: str, settings: Settings, *, half: bool = False, packed: bool = False, given: tuple[str, ...] = (), threads: int = 2
-) -> ort.InferenceSession:
+def model(
+    settings: Settings, *, half: bool = False, packed: bool = False, given: Iterable[str] = ()
+) -> onnx.ModelProto:
     """A graph of one node; `given` names the optional inputs that it has."""
-    used = [n for n in INPUTS if not (packed and n in ("key", "value"))] + [n for n in OPTIONAL if n in given]
-    names = [n if n in used else "" for n in (*INPUTS, *OPTIONAL)]
+    used = [n for n in INPUTS if not (packed and n in ("key", "value"))]
+    used += [n for n in OPTIONAL if n in given]
     cache = TensorProto.FLOAT16 if half else TensorProto.FLOAT
-    kinds = {n: TensorProto.INT32 for n in INTEGERS} | {"past_key": cache, "past_value": cache}
+    kinds = dict.fromkeys(INTEGERS, TensorProto.INT32) | dict.fromkeys(CACHES, cache)
     outputs = {"output": TensorProto.FLOAT, "present_key": cache, "present_value": cache}
     node = helper.make_node(
         "Attention",
-        names,
+        [n if n in used else "" for n in (*INPUTS, *OPTIONAL)],
         list(outputs),
         domain="specdec",
         num_heads=settings.heads,
@@ -50,30 +64,28 @@ def session(
         do_rotary=int(settings.rotary_dim > 0),
         rotary_interleaved=int(settings.interleaved),
     )
+    return one_node(node, {n: kinds.get(n, TensorProto.FLOAT) for n in used}, outputs)
+
+
+def one_node(
+    node: onnx.NodeProto, inputs: dict[str, int], outputs: dict[str, int]
+) -> onnx.ModelProto:
+    """A graph of this node; inputs and outputs by name with their element types."""
     graph = helper.make_graph(
         [node],
         "attention",
-        [helper.make_tensor_value_info(n, kinds.get(n, TensorProto.FLOAT), None) for n in used],
+        [helper.make_tensor_value_info(n, kind, None) for n, kind in inputs.items()],
         [helper.make_tensor_value_info(n, kind, None) for n, kind in outputs.items()],
     )
-    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("specdec", 1)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
-    return load(model, library, threads)
+    domains = {"": 21, "specdec": 1, "com.microsoft": 1}
+    opsets = [helper.make_opsetid(d, v) for d, v in domains.items()]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
-def load(model: onnx.ModelProto, library: str | None, threads: int) -> ort.InferenceSession:
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.log_severity_level = 4
-    if library:
-        options.register_custom_ops_library(library)
-    return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-
-
-def feed(sequences: list[Sequence]) -> dict[str, NDArray[np.generic]]:
+def feed(sequences: list[Sequence]) -> dict[str, NDArray[Any]]:
     """The inputs that describe the rows of one pass."""
     starts = np.cumsum([0, *(len(s.query) for s in sequences)]).astype(np.int32)
-    out: dict[str, NDArray[np.generic]] = {
+    out: dict[str, NDArray[Any]] = {
         "query": np.concatenate([s.query for s in sequences])[None],
         "query_starts": starts,
         "past_lengths": np.array([s.past for s in sequences], np.int32),
@@ -91,9 +103,9 @@ def feed(sequences: list[Sequence]) -> dict[str, NDArray[np.generic]]:
 
 def run(
     node: ort.InferenceSession,
-    inputs: dict[str, NDArray[np.generic]],
-    keys: NDArray[np.generic],
-    values: NDArray[np.generic],
+    inputs: Mapping[str, NDArray[Any]],
+    keys: NDArray[Any],
+    values: NDArray[Any],
 ) -> Floats:
     """One pass with the caches [S, G, C, D] written in place; returns the output [T, H * D]."""
     binding = node.io_binding()

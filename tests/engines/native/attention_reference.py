@@ -1,4 +1,6 @@
-"""Attention over cached keys and values in float64, row by row: what the operator is compared with."""
+"""Attention in float64, row by row: what the operator is compared with."""
+
+from __future__ import annotations
 
 from dataclasses import dataclass
 
@@ -26,7 +28,9 @@ def rotate(x: Array, cos: Array, sin: Array, interleaved: bool) -> Array:
     """x [..., head size], rotated by the angles of one position [rotary_dim / 2]."""
     half = len(cos)
     out = x.copy()
-    one, other = (slice(0, 2 * half, 2), slice(1, 2 * half, 2)) if interleaved else (slice(0, half), slice(half, 2 * half))
+    one, other = slice(0, half), slice(half, 2 * half)
+    if interleaved:
+        one, other = slice(0, 2 * half, 2), slice(1, 2 * half, 2)
     out[..., one] = x[..., one] * cos - x[..., other] * sin
     out[..., other] = x[..., other] * cos + x[..., one] * sin
     return out
@@ -40,7 +44,9 @@ def depths(parents: list[int]) -> list[int]:
     return out
 
 
-def visible(settings: Settings, past: int, rows: int, read: tuple[int, int], parents: list[int] | None) -> NDArray[np.bool_]:
+def visible(
+    settings: Settings, past: int, rows: int, read: tuple[int, int], parents: list[int] | None
+) -> NDArray[np.bool_]:
     """Which of past + rows tokens each row sees, [rows, past + rows]."""
     chain = list(range(-1, rows - 1)) if parents is None else parents
     depth = depths(chain)
@@ -68,17 +74,25 @@ def attend(
     sinks: Array | None = None,
     read: tuple[int, int] = (0, 0),
     parents: list[int] | None = None,
+    rounded: bool = False,
 ) -> tuple[Array, Array, Array]:
     """One sequence: query [M, H, D], key and value [M, G, D], past [G, P, D].
 
-    Returns the output [M, H, D] and the new keys and values as cached [G, P + M, D].
+    `rounded`: keys and values are rounded to FP16 where they are cached. Returns the output
+    [M, H, D] and the keys and values as cached [G, P + M, D].
     """
     rows, past = len(query), past_key.shape[1]
     depth = list(range(rows)) if parents is None else depths(parents)
     if cos is not None and sin is not None:
         angles = [(cos[past + d], sin[past + d]) for d in depth]
-        query = np.stack([rotate(q, *a, settings.interleaved) for q, a in zip(query, angles, strict=True)])
-        key = np.stack([rotate(k, *a, settings.interleaved) for k, a in zip(key, angles, strict=True)])
+        query = np.stack(
+            [rotate(q, *a, settings.interleaved) for q, a in zip(query, angles, strict=True)]
+        )
+        key = np.stack(
+            [rotate(k, *a, settings.interleaved) for k, a in zip(key, angles, strict=True)]
+        )
+    if rounded:
+        key, value = (x.astype(np.float32).astype(np.float16).astype(float) for x in (key, value))
     keys = np.concatenate([past_key, key.transpose(1, 0, 2)], axis=1)
     values = np.concatenate([past_value, value.transpose(1, 0, 2)], axis=1)
     seen = visible(settings, past, rows, read, parents)
