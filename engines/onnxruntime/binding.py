@@ -75,10 +75,13 @@ class Pass(Protocol):
 
     logits: Any
     """`OrtValue` float32 [1, N, logits_width] on the engine's device."""
-    logits_array: NDArray[np.float32] | None
-    """The same memory as an array on the CPU; None elsewhere."""
     bytes_moved: int
     """Between host and device so far."""
+
+    @property
+    def logits_array(self) -> NDArray[np.float32] | None:
+        """The memory of `logits` as an array on the CPU; None elsewhere."""
+        ...
 
     def run(self, token_ids: NDArray[np.int64], past: int) -> None:
         """Append `token_ids` [1, M] after `past` cached tokens."""

@@ -241,7 +241,7 @@ def _graphs(name: str, entry: EngineEntry | None) -> dict[str, str | None]:
     """The graphs that an entry names, by their place in the manifest."""
     if entry is None:
         return {}
-    native = entry.native and entry.native.graph
+    native = None if entry.native is None else entry.native.graph
     return {f"engines.{name}.graph": entry.graph, f"engines.{name}.native.graph": native}
 
 
