@@ -41,7 +41,11 @@ class EngineInfo:
     device: str
     """"cpu" or "cuda:N"."""
     engine: str = ""
-    """What computes, where a backend has several: "native avx512", "onnxruntime"; else empty."""
+    """What computes: "native avx512", "onnxruntime"; the backend's name unless it says more."""
+
+    def __post_init__(self) -> None:
+        if not self.engine:
+            object.__setattr__(self, "engine", self.backend)
 
 
 @runtime_checkable

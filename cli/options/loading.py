@@ -15,6 +15,8 @@ __all__ = ["DRAFTERS", "gpu_options", "load_options", "ort_options", "package_ar
 
 DRAFTERS = ("auto", "model", "ngram", "hybrid", "none")
 
+ENGINES = ("auto", "native", "onnxruntime")
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 package_argument = click.argument(
@@ -23,8 +25,15 @@ package_argument = click.argument(
 
 
 def gpu_options(function: _Function) -> _Function:
-    """Decorate a command with `cuda_graphs`, `gpu_memory`, `allow_cpu_fallback`."""
+    """Decorate a command with `engine`, `cuda_graphs`, `gpu_memory`, `allow_cpu_fallback`."""
     for option in (
+        click.option(
+            "--engine",
+            type=click.Choice(ENGINES),
+            default="auto",
+            show_default=True,
+            help="Of a CPU: native operators, plain ONNX Runtime, or the former where they run.",
+        ),
         click.option(
             "--allow-cpu-fallback",
             is_flag=True,
@@ -48,6 +57,7 @@ def ort_options(options: dict[str, Any]) -> OrtOptions:
 
     limit = options["gpu_memory"]
     return OrtOptions(
+        engine=options["engine"],
         cuda_graphs=options["cuda_graphs"],
         gpu_memory_limit=None if limit is None else max(int(min(limit, 1e9) * 1e9), 1),
         allow_cpu_fallback=options["allow_cpu_fallback"],

@@ -17,7 +17,7 @@ from specdec.engines.onnxruntime.options import DEFAULT_ORT_OPTIONS, OrtOptions
 from specdec.engines.onnxruntime.session import create_session
 from specdec.engines.package.entries import EngineEntry
 
-__all__ = ["choose_library", "load_native_engine", "why_not_native"]
+__all__ = ["choose_library", "engine_here", "load_native_engine", "why_not_native"]
 
 
 def why_not_native(entry: EngineEntry, device: Device, library: NativeLibrary) -> str | None:
@@ -34,6 +34,15 @@ def why_not_native(entry: EngineEntry, device: Device, library: NativeLibrary) -
             f"release has {VERSION}"
         )
     return None
+
+
+def engine_here(entry: EngineEntry) -> str:
+    """What would run an engine of a package on this machine's CPU, and if not native, why."""
+    if entry.backend != "onnxruntime":
+        return entry.backend
+    library = native_library()
+    reason = why_not_native(entry, Device("cpu"), library)
+    return f"native {library.isa}" if reason is None else f"onnxruntime ({reason})"
 
 
 def choose_library(

@@ -68,8 +68,8 @@ class NativePass:
         self._arrays["query_starts"][-1] = rows
         self._steps = np.arange(rows)
         self.bytes_moved = 0
-        self.logits_array = np.zeros((1, num_logits, logits_width), np.float32)
-        self.logits = OrtValue.ortvalue_from_numpy(self.logits_array)
+        self.logits_array: NDArray[np.float32] = np.zeros((1, num_logits, logits_width), np.float32)
+        self.logits: Any = OrtValue.ortvalue_from_numpy(self.logits_array)
         self._binding = session.io_binding()
         # Bound by address: arrays and cache live as long as the binding.
         self._values = {
