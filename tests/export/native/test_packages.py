@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,12 +54,11 @@ def copy(package: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def no_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def no_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """An installation whose library was never built."""
     found = inspect_library(tmp_path / "nothing.so")
     for module in (native, native_load):
         monkeypatch.setattr(module, "native_library", lambda: found)
-    yield
 
 
 def rewrite(package: Path) -> None:
@@ -168,7 +166,7 @@ def test_planted_sizes_of_a_weight_are_refused(copy: Path, attribute: str) -> No
         node.attributes[attribute] = ir.AttrInt64(attribute, size)
 
     change_native(copy, plant)
-    with pytest.raises(EngineError, match="cannot load the target engine model.native.onnx"):
+    with pytest.raises(EngineError, match=r"cannot load the target engine model\.native\.onnx"):
         load_package(copy, num_threads=1)
 
 
@@ -180,7 +178,7 @@ def test_planted_cache_shapes_are_refused(copy: Path) -> None:
                 value.shape = ir.Shape(["slots", 2, "capacity", 8])
 
     change_native(copy, plant)
-    with pytest.raises(EngineError, match="past_key_values.1.value of the target engine is"):
+    with pytest.raises(EngineError, match=r"past_key_values\.1\.value of the target engine is"):
         load_package(copy, num_threads=1)
 
 
@@ -215,14 +213,16 @@ def test_a_native_graph_is_listed_and_asks_for_its_schema_version(copy: Path) ->
         "operators": 1,
     }
     path.write_text(json.dumps(tree | {"schema_version": 1}))
-    with pytest.raises(PackageError, match="engines.target.native is present; allowed is no such"):
+    with pytest.raises(
+        PackageError, match=r"engines\.target\.native is present; allowed is no such"
+    ):
         read_package(copy)
     path.write_text(json.dumps(tree | {"schema_version": 3}))
     with pytest.raises(PackageVersionError, match="has schema_version 3; this release reads 1 and"):
         read_package(copy)
     del tree["files"]["draft/model.native.onnx"]
     path.write_text(json.dumps(tree))
-    with pytest.raises(PackageError, match="engines.draft.native.graph"):
+    with pytest.raises(PackageError, match=r"engines\.draft\.native\.graph"):
         read_package(copy)
 
 
