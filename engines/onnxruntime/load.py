@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -84,6 +86,8 @@ def load_ort_engine(
         content=content,
         tensorrt=plan,
     )
+    if entry.native is not None:
+        _return_freed_memory()
     info = replace(entry.info(name, device), engine="onnxruntime")
     check_interface(session, entry, name)
     if entry.layout == "concatenated":
@@ -92,6 +96,13 @@ def load_ort_engine(
         return ConcatenatedEngine(session, info, entry.prefill_chunk)
     cache = own_or_shared_cache(entry, name, device, share_cache_with)
     return OrtEngine(session, info, cache, entry.prefill_chunk, options)
+
+
+def _return_freed_memory() -> None:
+    """Give the system what folding panels back to matrices has used, where the C library can."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+    if trim is not None:
+        trim(0)
 
 
 def own_or_shared_cache(
