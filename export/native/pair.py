@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
@@ -13,7 +14,7 @@ from onnx_ir.passes import common
 from specdec.engines.native.library import VERSION
 from specdec.engines.package.entries import EngineEntry, NativeEntry
 from specdec.export.native.attention import why_not
-from specdec.export.native.panels import unpack
+from specdec.export.native.panels import Panels, unpack
 from specdec.export.native.rewrite import Rewritten, rewrite
 from specdec.export.weights.recipes import Recipe
 
@@ -71,42 +72,68 @@ def write_native(graph: Path, name: str) -> tuple[NativeEntry, Rewritten] | str:
     for panels in done.panels:
         unpack(standard, panels)
     common.RemoveUnusedNodesPass()(standard)
-    _write_data([native, standard], graph)
+    _write_data([native, standard], done.panels, graph)
     ir.save(native, graph.with_name(native_name(graph.name)))
     ir.save(standard, graph)
     return NativeEntry(graph=native_name(name), operators=VERSION), done
 
 
-def _write_data(models: list[ir.Model], graph: Path) -> None:
+def _write_data(models: list[ir.Model], panels: list[Panels], graph: Path) -> None:
     """Move the constants of all models to one file; those of one name are one."""
     data = graph.with_name(f"{graph.name}.data")
     partial = data.with_name(f"{data.name}.partial")
-    written: dict[str, ir.TensorProtocol] = {}
+    originals = {packed.name: packed.originals for packed in panels}
+    moved: dict[str, ir.TensorProtocol] = {}
     with partial.open("wb") as out:
+        writer = _Writer(out, data)
         for model in models:
             for name, value in model.graph.initializers.items():
                 tensor = value.const_value
                 assert tensor is not None
-                if name not in written:
-                    written[name] = _written(out, tensor, name, data)
-                value.const_value = written[name]
+                if name not in moved:
+                    moved[name] = writer.write(tensor, name, originals.get(name, (tensor,)))
+                value.const_value = moved[name]
     partial.replace(data)
 
 
-def _written(out: BinaryIO, tensor: ir.TensorProtocol, name: str, data: Path) -> ir.TensorProtocol:
-    """Write a constant behind the others and return where it is; a small one stays in the graph."""
-    if tensor.nbytes <= _INLINE:
-        return ir.tensor(np.array(tensor.numpy()), dtype=tensor.dtype, name=name)
-    offset = -(-out.tell() // _ALIGNMENT) * _ALIGNMENT
-    out.seek(offset)
-    content = tensor.tobytes()
-    out.write(content)
-    return ir.ExternalTensor(
-        data.name,
-        offset,
-        len(content),
-        tensor.dtype,
-        shape=tensor.shape,
-        name=name,
-        base_dir=data.parent,
-    )
+class _Writer:
+    """Writes constants behind each other; what came from the same bytes is written once."""
+
+    def __init__(self, out: BinaryIO, data: Path) -> None:
+        self._out, self._data = out, data
+        self._places: dict[tuple[object, ...], tuple[int, int]] = {}
+
+    def write(
+        self, tensor: ir.TensorProtocol, name: str, sources: Sequence[ir.TensorProtocol]
+    ) -> ir.TensorProtocol:
+        """Write a constant and return where it is; a small one stays in the graph.
+
+        Args:
+            tensor: the constant.
+            name: of the result.
+            sources: what it is made of: itself, or the originals of its panels.
+        """
+        if tensor.nbytes <= _INLINE:
+            return ir.tensor(np.array(tensor.numpy()), dtype=tensor.dtype, name=name)
+        key = (tuple(tensor.shape), *(_origin(source) for source in sources))
+        if key not in self._places:
+            offset = -(-self._out.tell() // _ALIGNMENT) * _ALIGNMENT
+            self._out.seek(offset)
+            content = tensor.tobytes()
+            self._out.write(content)
+            self._places[key] = (offset, len(content))
+        return ir.ExternalTensor(
+            self._data.name,
+            *self._places[key],
+            tensor.dtype,
+            shape=tensor.shape,
+            name=name,
+            base_dir=self._data.parent,
+        )
+
+
+def _origin(tensor: ir.TensorProtocol) -> object:
+    """What two tensors share if and only if they are the same bytes of one file, or one tensor."""
+    if isinstance(tensor, ir.ExternalTensor):
+        return (tensor.path, tensor.offset, tensor.length, tensor.dtype)
+    return id(tensor)
