@@ -19,7 +19,7 @@ from specdec.engines.engine import Engine
 from specdec.engines.errors import SpecdecError
 from specdec.engines.load import load_engine
 from specdec.engines.package.manifest import EngineEntry
-from specdec.export.engine_graphs import write_engine
+from specdec.export.engine_graphs import with_recipe, write_engine
 from specdec.export.errors import ExportCheckError
 from specdec.export.memory import release_memory
 from specdec.export.native.pair import add_native, native_name
@@ -38,7 +38,7 @@ CANDIDATES = tuple(recipe for recipe in RECIPES.values() if recipe.method != "no
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a draft is tried with."""
+    """The target, tokenizer and device that draft recipes are measured with."""
 
     directory: Path
     """Of the package."""
@@ -159,13 +159,8 @@ def _load(
 
 
 def _entry(draft: EngineEntry, recipe: Recipe) -> EngineEntry:
-    return replace(
-        draft,
-        graph=f"draft-{recipe.name}/model.onnx",
-        recipe=recipe.name,
-        storage=recipe.storage,
-        compute=recipe.compute,
-    )
+    """Of a candidate, in a folder of its own while it is tried."""
+    return replace(with_recipe(draft, recipe), graph=f"draft-{recipe.name}/model.onnx")
 
 
 def _failure(recipe: Recipe, error: Exception) -> Candidate:

@@ -50,7 +50,8 @@ def pack_fp16_gated(gate: NDArray[np.float16], up: NDArray[np.float16]) -> NDArr
 
 def unpack_fp16(panels: NDArray[np.float16], rows: int) -> NDArray[np.float16]:
     """Return panels [ceil(N / 32), K, 32] as weights [N, K], N = `rows`."""
-    return panels.transpose(0, 2, 1).reshape(-1, panels.shape[1])[:rows]
+    weights: NDArray[np.float16] = panels.transpose(0, 2, 1).reshape(-1, panels.shape[1])[:rows]
+    return weights
 
 
 def pack_blocks(weights: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -64,7 +65,8 @@ def pack_blocks(weights: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def unpack_blocks(panels: NDArray[np.uint8], rows: int) -> NDArray[np.uint8]:
     """Return panels of `pack_blocks` as `MatMulNBits` weights [N, K / block, bytes], N = `rows`."""
     _, blocks, quarters, _, _ = panels.shape
-    return panels.transpose(0, 3, 1, 2, 4).reshape(-1, blocks, quarters * 4)[:rows]
+    weights: NDArray[np.uint8] = panels.transpose(0, 3, 1, 2, 4).reshape(-1, blocks, quarters * 4)
+    return weights[:rows]
 
 
 def pack_columns(values: NDArray[Any], rows: int) -> NDArray[Any]:
@@ -79,7 +81,8 @@ def pack_columns(values: NDArray[Any], rows: int) -> NDArray[Any]:
 
 def unpack_columns(panels: NDArray[Any], rows: int) -> NDArray[Any]:
     """Return `pack_columns` values as `MatMulNBits` takes them, [N * count], N = `rows`."""
-    return panels.transpose(0, 2, 1).reshape(-1, panels.shape[1])[:rows].reshape(-1)
+    values: NDArray[Any] = panels.transpose(0, 2, 1).reshape(-1, panels.shape[1])[:rows]
+    return values.reshape(-1)
 
 
 def interleave_panels(gate: NDArray[Any], up: NDArray[Any]) -> NDArray[Any]:

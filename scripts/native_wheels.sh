@@ -28,12 +28,12 @@ for machine in "${machines[@]}"; do
   fi
   # A tree of its own: setuptools would take the other machine's library from build/.
   mkdir "$work/$machine"
-  git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$work/$machine"
+  git ls-files -z --deduplicate --cached --others --exclude-standard | xargs -0 cp --parents -t "$work/$machine"
   (cd "$work/$machine" &&
    CXX=$cxx SPECDEC_NATIVE_BUILD=require _PYTHON_HOST_PLATFORM="linux-$machine" \
      "$work/venv/bin/python" -m build --wheel --no-isolation -o "$work/wheels" . >"$work/log" 2>&1) ||
     { tail -n 5 "$work/log" >&2; exit 1; }
-  PATH="$work/venv/bin:$PATH" auditwheel -q repair -w dist "$work"/wheels/*"_$machine.whl" 2>"$work/log" ||
+  PATH="$work/venv/bin:$PATH" auditwheel repair -w dist "$work"/wheels/*"_$machine.whl" >"$work/log" 2>&1 ||
     { cat "$work/log" >&2; exit 1; }
   made=$((made + 1))
 done

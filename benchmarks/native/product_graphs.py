@@ -65,7 +65,8 @@ class Graph:
     def half(self, n: int, k: int) -> NDArray[np.float16]:
         """Return random weights [n, k] whose products neither grow nor vanish."""
         values = self.random.standard_normal((n, k), np.float32) / np.float32(k**0.5)
-        return values.astype(np.float16)
+        half: NDArray[np.float16] = values.astype(np.float16)
+        return half
 
     def quantized(self, n: int, k: int) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
         """Return random `MatMulNBits` weights and scales."""

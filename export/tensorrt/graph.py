@@ -1,4 +1,4 @@
-"""The graph that TensorRT builds an engine from: standard operators, every type stated."""
+"""Rewrite a graph for TensorRT: standard operators, every element type stated."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from specdec.export.tensorrt.weights import lower_precision
 from specdec.export.weights.recipes import Recipe
 
 __all__ = ["write_standard_graph"]
+
 
 def write_standard_graph(
     plain: Path,

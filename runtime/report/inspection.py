@@ -1,4 +1,4 @@
-"""Everything `specdec-inspect` tells about a package, as one record."""
+"""The record of a package that `specdec-inspect` shows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from specdec.engines.load import Package
 from specdec.engines.native.load import engine_here
 from specdec.engines.package.manifest import EngineEntry, Manifest
 from specdec.runtime.report.contents import Report
-from specdec.runtime.report.machine import cpu_name
+from specdec.runtime.report.measuring.machine import cpu_name
 from specdec.runtime.report.records import from_data
 
 __all__ = ["Inspection", "inspect_package", "stored_report"]
@@ -32,7 +32,7 @@ class Inspection:
     engines: dict[str, str]
     """What would run "target" and "draft" on this machine's CPU, and if not native, why."""
     notes: tuple[str, ...]
-    """What the export had to say."""
+    """Notes of the export."""
     report: Report | None
     """Null until something is measured."""
     measured_here: bool

@@ -110,6 +110,7 @@ struct Runner {
     size_t from, until, start, ahead;
     unit.read.piece(piece, &from, &until);
     unit.read.piece(next && piece + 1 < unit.read.pieces() ? piece + 1 : piece, &start, &ahead);
+    if (start > until) ahead = until;  // what lies between is not read
     kernels.attend(unit.rows, from, until, ahead, state, scratch);
   }
 

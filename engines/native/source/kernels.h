@@ -57,6 +57,5 @@ extern const Kernels kernels_avx512, kernels_avx2vnni, kernels_avx2;
 #elif defined(__aarch64__)
 extern const Kernels kernels_neon;
 #endif
-extern const Kernels kernels_portable;  // what the tests compare with; never chosen
 
 }  // namespace specdec

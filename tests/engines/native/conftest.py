@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import platform
 import shutil
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -13,6 +15,18 @@ from tests.engines.native.graphs import Library
 
 ARM = platform.machine() == "aarch64"
 SETS = ("neon",) if ARM else ("avx512", "avx2-vnni", "avx2")
+
+
+@pytest.fixture(scope="session")
+def native_script() -> ModuleType:
+    """scripts/native_library.py, which compiles the library."""
+    path = Path(__file__).parents[3] / "scripts" / "native_library.py"
+    spec = importlib.util.spec_from_file_location("native_library", path)
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    return script
 
 
 @pytest.fixture(scope="session")
