@@ -25,8 +25,9 @@ from specdec.export.options import ExportOptions
 from specdec.export.preflight import Plan, preflight
 from specdec.export.progress import Progress, SilentProgress
 from specdec.export.report import ExportReport
-from specdec.export.sources.source import ModelSource, load_model
+from specdec.export.sources.source import ModelSource
 from specdec.export.sources.tokenizers import write_tokenizer
+from specdec.export.sources.weights import load_model
 from specdec.export.staging import staged
 from specdec.export.tensorrt.package import build_engines, keep_graphs
 from specdec.export.weights.bytes_read import weights_read
@@ -125,7 +126,7 @@ def _build(plan: Plan, directory: Path, progress: Progress) -> _Engines:
     automatic = options.draft_precision == "auto"
     draft_recipe = options.recipe("int8" if automatic else options.draft_precision)
     with progress.step(f"read target {plan.target.name}"):
-        model = load_model(plan.target)
+        model = load_model(plan.target, plan.target_weights)
     layout = _layout(model, plan.max_length, "target", built, progress)
     vocab_size = min(plan.tokenizer.size, model.get_output_embeddings().weight.shape[0])
     if plan.draft is not None and not plan.self_draft:
@@ -173,7 +174,7 @@ def _build_draft(
     """Export a draft that is a model of its own."""
     scratch = directory / "scratch"
     with progress.step(f"read draft {source.name}"):
-        model = load_model(source)
+        model = load_model(source, plan.draft_weights)
     layout = _layout(model, plan.draft_max_length, "draft", built, progress)
     built.draft_reference = score_reference(
         model, plan.tokenizer, vocab_size, plan.draft_max_length
