@@ -18,6 +18,7 @@ from specdec.export.calibration.scales import ActivationScale
 from specdec.export.checks.device import check_device
 from specdec.export.checks.measuring import check_and_measure
 from specdec.export.checks.reference import Reference, score_golden, score_reference
+from specdec.export.checks.weights import compare_engines
 from specdec.export.engine_graphs import describe_engine, trace_graph, write_engine
 from specdec.export.graphs.layouts import fits_in_place
 from specdec.export.memory import release_memory
@@ -25,6 +26,7 @@ from specdec.export.options import ExportOptions
 from specdec.export.preflight import Plan, preflight
 from specdec.export.progress import Progress, SilentProgress
 from specdec.export.report import ExportReport
+from specdec.export.sources.accounting import Accounting
 from specdec.export.sources.source import ModelSource
 from specdec.export.sources.tokenizers import write_tokenizer
 from specdec.export.sources.weights import load_model
@@ -83,6 +85,8 @@ def export_package(options: ExportOptions, progress: Progress | None = None) -> 
         write_golden(directory, built.golden)
         assert built.target is not None
         assert built.reference is not None
+        with progress.step("compare the weights with their files"):
+            record, problems = compare_engines(_graphs(plan, directory, built), _accounted(plan))
         manifest = Manifest(
             target=built.target,
             draft=built.draft,
@@ -90,14 +94,19 @@ def export_package(options: ExportOptions, progress: Progress | None = None) -> 
             files=inventory(directory),
             specdec_version=version("specdec"),
             source=_provenance(plan, built),
-            checks={"weights_read": _weights_read(directory, built)},
+            checks={
+                "weights_read": _weights_read(directory, built),
+                "source": record,
+            },
         )
         release_memory()
         # The manifest is written last: until then nothing here loads as a package.
         files = {name: directory / name for name in manifest.files}
         package = Package(directory, manifest, files, plan.tokenizer.chat_template)
         references = (built.reference, built.draft_reference)
-        report = check_and_measure(package, options, references, built.candidates, progress)
+        report = check_and_measure(
+            package, options, references, built.candidates, progress, problems
+        )
         checks = {
             **manifest.checks,
             **report.figures,
@@ -228,7 +237,11 @@ def _write(
 def _note_kept(kept: list[str], name: str, built: _Engines, progress: Progress) -> None:
     """Tell of weights that stay float32, if any."""
     if kept:
-        note = f"{len(kept)} weights of the {name} stay fp32: their values exceed FP16's range"
+        first = ", ".join(kept[:3]) + (", ..." if len(kept) > 3 else "")
+        note = (
+            f"{len(kept)} weights of the {name} stay fp32: their values exceed FP16's range "
+            f"({first})"
+        )
         built.notes.append(note)
         progress.note(note)
 
@@ -261,6 +274,20 @@ def _write_draft(
         plain, built.draft, directory / "draft", around, progress
     )
     _note_kept(kept, "draft", built, progress)
+
+
+def _graphs(plan: Plan, directory: Path, built: _Engines) -> dict[str, Path]:
+    """The engines whose weights are the source's, up to rounding."""
+    # Calibrated weights carry divisors of their channels: no single one is the source's.
+    draft = None if plan.options.is_calibrated else built.draft
+    named = {"target": built.target, "draft": draft}
+    return {n: directory / entry.graph for n, entry in named.items() if entry is not None}
+
+
+def _accounted(plan: Plan) -> dict[str, Accounting]:
+    draft = plan.target_weights if plan.self_draft else plan.draft_weights
+    named = {"target": plan.target_weights, "draft": draft}
+    return {name: weights for name, weights in named.items() if weights is not None}
 
 
 def _draft_width(plan: Plan) -> int:

@@ -7,15 +7,19 @@ random numbers, and no comparison with a model so filled would ever notice.
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from specdec.export.errors import SourceError
 from specdec.export.sources.skeleton import Skeleton
-from specdec.export.sources.stored import StoredTensor
+from specdec.export.sources.stored import StoredTensor, spots
 
-__all__ = ["Accounting", "account", "check_full_precision"]
+__all__ = ["Accounting", "account", "check_full_precision", "check_ties"]
 
 _INSIDE = re.compile(r"(?<![^.])(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
 """Names that torch's own wrappers put before the module they wrap, anywhere."""
@@ -40,6 +44,8 @@ _PACKED = {
     "weight_format": "bitsandbytes",
 }
 _NAMED = 2
+"""Names that a message gives."""
+_TIE_SPOTS = 1000
 
 
 @dataclass(frozen=True)
@@ -54,11 +60,17 @@ class Accounting:
     """Tensors that are no part of the model, known as such."""
     tied: tuple[str, ...] = ()
     """Parameters that are another one's twin and not in the files."""
+    ties: tuple[frozenset[str], ...] = ()
+    """Names of one and the same parameter."""
     stripped: str = ""
     """What was taken off the names, "" for nothing."""
     num_tables: int = 0
     """Tensors that are read and are no parameters (rotary factors)."""
     notes: tuple[str, ...] = ()
+
+    def twins(self, name: str) -> frozenset[str]:
+        """All names of the parameter called `name`."""
+        return next((tie for tie in self.ties if name in tie), frozenset((name,)))
 
     def record(self) -> dict[str, int]:
         """Counts for the manifest."""
@@ -107,7 +119,13 @@ def account(name: str, stored: Mapping[str, StoredTensor], needs: Skeleton) -> A
             f"({left_over[0]} is the first)"
         )
     return Accounting(
-        parameters, len(stored), tuple(left_over), tuple(tied), stripped, notes=tuple(notes)
+        parameters,
+        len(stored),
+        tuple(left_over),
+        tuple(tied),
+        needs.ties,
+        stripped,
+        notes=tuple(notes),
     )
 
 
@@ -171,6 +189,23 @@ def _check_shape(key: str, tensor: StoredTensor, shape: tuple[int, ...]) -> None
             f"{tensor.file} holds {tensor.name} with shape {list(tensor.shape)}, and the "
             f"configuration needs {list(shape)} (for {key}); its config is another model's"
         )
+
+
+def check_ties(name: str, found: Accounting) -> None:
+    """Refuse files that hold two different tensors where the configuration ties them to one.
+
+    Raises:
+        SourceError: they differ in one of some values; the message names both.
+    """
+    for tie in found.ties:
+        held = [found.parameters[key] for key in sorted(tie) if key in found.parameters]
+        for first, other in itertools.pairwise(held):
+            places = spots(math.prod(first.shape), _TIE_SPOTS)
+            if not np.array_equal(first.at(places), other.at(places), equal_nan=True):
+                raise SourceError(
+                    f"the configuration of {name} ties {first.name} and {other.name}, and its "
+                    "files hold different values for them; correct tie_word_embeddings"
+                )
 
 
 def check_full_precision(found: Accounting) -> None:

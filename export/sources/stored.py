@@ -48,8 +48,14 @@ class StoredTensor(Protocol):
 
 
 def spots(count: int, wanted: int) -> NDArray[np.int64]:
-    """At most `wanted` positions below `count`, spread evenly, both ends among them; int64 [N]."""
-    return np.unique(np.linspace(0, max(count - 1, 0), min(wanted, count)).astype(np.int64))
+    """At most `wanted` positions below `count`, both ends among them; int64 [N], ascending.
+
+    The others are drawn, from the same seed each time: even steps could all meet one row.
+    """
+    if count <= wanted:
+        return np.arange(count)
+    drawn = np.random.default_rng(count).integers(0, count, wanted - 2)
+    return np.unique([0, *drawn, count - 1])
 
 
 def check_is_fetched(path: Path) -> None:

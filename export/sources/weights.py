@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from specdec.export.errors import SourceError
-from specdec.export.sources.accounting import Accounting, account, check_full_precision
+from specdec.export.sources.accounting import Accounting, account, check_full_precision, check_ties
 from specdec.export.sources.checkpoint import open_checkpoint
 from specdec.export.sources.gguf.load import fill_from_gguf
 from specdec.export.sources.gguf.tensors import GgufTensor, account_gguf
@@ -46,6 +46,7 @@ def account_for(
         return None
     found = account(source.name, stored, needs)
     check_full_precision(found)
+    check_ties(source.name, found)
     return found
 
 
