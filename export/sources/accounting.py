@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,8 +23,10 @@ __all__ = ["Accounting", "account", "check_full_precision", "check_ties"]
 
 _INSIDE = re.compile(r"(?<![^.])(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
 """Names that torch's own wrappers put before the module they wrap, anywhere."""
-_BEFORE = ("module.", "_forward_module.", "base_model.model.", "pretrained_model.", "model.")
+_BEFORE = ("module.", "_forward_module.", "base_model.model.", "pretrained_model.")
 """Names of an outermost module that a training library wraps a model in."""
+_OWN_NAME = "model."
+"""What a wrapper of one's own most often calls the model, and a decoder is called in its model."""
 _LEFT_OVER = re.compile(
     r"(rotary_emb|rotary_embeddings|attention|attn|self_attention)\."
     r"(inv_freq|bias|masked_bias)$"
@@ -142,16 +144,24 @@ def _ways(stored: Mapping[str, StoredTensor], prefix: str) -> Iterator[tuple[str
         yield taken, dict(names)
         if prefix:  # saved from the decoder without its head
             yield taken, {key: f"{prefix}.{to}" for key, to in names.items()}
-        inside = {key: _INSIDE.sub("", to) for key, to in names.items()}
-        if inside != names:
-            found = next(m for to in names.values() if (m := _INSIDE.search(to)))
-            names, taken = inside, taken + found.group(0)
+        before = _common(_BEFORE, names)
+        found = next((m for to in names.values() if (m := _INSIDE.search(to))), None)
+        if before is None and found is not None:
+            names = {key: _INSIDE.sub("", to) for key, to in names.items()}
+            taken += found.group(0)
             continue
-        before = next((b for b in _BEFORE if all(to.startswith(b) for to in names.values())), None)
-        if before is None or not names:
+        before = before or _common((_OWN_NAME,), names)
+        if before is None:
             return
         names = {key: to.removeprefix(before) for key, to in names.items()}
         taken += before
+
+
+def _common(prefixes: Iterable[str], names: Mapping[str, str]) -> str | None:
+    """The first of `prefixes` that every name begins with."""
+    if not names:
+        return None
+    return next((p for p in prefixes if all(to.startswith(p) for to in names.values())), None)
 
 
 def _refuse_packed(name: str, unexpected: list[str]) -> None:
