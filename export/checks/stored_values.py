@@ -90,13 +90,13 @@ def _dequantized(node: ir.Node, index: Index) -> Found:
 
 
 def _by_name(weight: ir.Value, index: Index) -> Found:
-    """int8 rows of a table, or columns of a matrix whose activations are quantized as they come."""
+    """int8 rows of a table, or columns of matrices whose activations are quantized as they come."""
     assert weight.name is not None
-    weights = weight.graph.initializers  # type: ignore[union-attr]
-    row, column = index
-    codes = _array(weight)[row, column].astype(np.float32)
+    assert weight.graph is not None
+    weights = weight.graph.initializers
+    codes, column = _array(weight)[index].astype(np.float32), index[-1]
     if weight.name.endswith("_int8"):
-        step = _array(weights[weight.name.removesuffix("_int8") + "_scale"])[row, 0]
+        step = _array(weights[weight.name.removesuffix("_int8") + "_scale"])[index[0], 0]
         return Found(codes * step, np.abs(step))
     stem = weight.name.removesuffix("_quantized")
     step, zero = _array(weights[f"{stem}_scale"]), _array(weights[f"{stem}_zero_point"])

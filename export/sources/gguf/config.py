@@ -49,7 +49,7 @@ def architecture_of(model: GgufModel) -> tuple[str, Architecture]:
     """
     kind = model.metadata.get("general.type", "model")
     if kind != "model":
-        raise SourceError(f"{model.path} holds a {kind} (general.type); allowed is a model")
+        raise SourceError(f"{model.path}: general.type is {kind!r}; allowed is 'model'")
     name = model.metadata.get("general.architecture")
     if not isinstance(name, str):
         raise SourceError(f"{model.path} names no general.architecture; it is no model")

@@ -61,6 +61,12 @@ def rope_attributes(
         found["partial_rotary_factor"] = rotated / head_size
     elif architecture.partial_rotary:
         found["partial_rotary_factor"] = 1.0
+    factors = model.tensors.get(FACTORS)
+    if factors is not None and factors.shape != (rotated // 2,):
+        raise SourceError(
+            f"{model.path}: {FACTORS} has {math.prod(factors.shape)} values, and {rotated} "
+            f"channels of a head rotate in pairs; allowed are {rotated // 2}"
+        )
     context = int(keys.get("context_length", 0))
     original = keys.get(_SCALING + "original_context_length")
     kind = str(keys.get(_SCALING + "type", "none"))
@@ -133,7 +139,7 @@ def divide_frequencies(model: Any, gguf: GgufModel) -> None:
     """Divide the frequencies of a torch model by `rope_freqs.weight`, in place.
 
     Raises:
-        SourceError: the model has no such table, or one of another length.
+        SourceError: the model has several such tables, or one that it computes otherwise.
     """
     import torch
 
@@ -143,8 +149,8 @@ def divide_frequencies(model: Any, gguf: GgufModel) -> None:
     tables = [m for m in model.modules() if type(m).__name__.endswith("RotaryEmbedding")]
     if len(tables) != 1 or tables[0].inv_freq.shape != factors.shape:
         raise SourceError(
-            f"{gguf.path}: {FACTORS} has {len(factors)} values, and the model rotates "
-            f"{2 * sum(len(t.inv_freq) for t in tables)} channels; convert the model again"
+            f"{gguf.path}: {FACTORS} has {len(factors)} values for {len(tables)} tables of "
+            f"frequencies of {model.config.model_type}; allowed is one table of that length"
         )
     for name in ("inv_freq", "original_inv_freq"):
         if hasattr(tables[0], name):
