@@ -14,6 +14,7 @@ __all__ = [
     "EngineError",
     "MissingDependencyError",
     "NumericalError",
+    "OutputError",
     "PackageError",
     "PackageIntegrityError",
     "PackageVersionError",
@@ -32,6 +33,12 @@ class MissingDependencyError(SpecdecError):
     """An optional dependency is not installed; the message holds the pip line."""
 
     code = 2
+
+
+class OutputError(SpecdecError):
+    """A file cannot be written where it was asked for; what was there is as it was."""
+
+    code = 3
 
 
 class PackageError(SpecdecError):

@@ -1,21 +1,15 @@
-"""`SpeculativeDecoder`: a target, a draft, and everything a host calls.
-
-with SpeculativeDecoder.load("package") as decoder:
-    print(decoder.generate("Hello", SamplingParams(max_new_tokens=32)).text)
-"""
+"""`SpeculativeDecoder`: generate text with a target and a draft."""
 
 from __future__ import annotations
 
-import threading
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from specdec.engines.engine import Engine
 from specdec.engines.load import LoadedPackage, load_package
 from specdec.engines.onnxruntime.options import DEFAULT_ORT_OPTIONS, OrtOptions
+from specdec.runtime.checks import check_bool
 from specdec.runtime.closing import Closing
 from specdec.runtime.decoding.generation import Generation
 from specdec.runtime.decoding.parts import DrafterName, Parts
@@ -24,17 +18,20 @@ from specdec.runtime.decoding.session import Session
 from specdec.runtime.decoding.stream import GenerationStream
 from specdec.runtime.drafting.drafter import Drafter
 from specdec.runtime.errors import BusyError, ClosedError
-from specdec.runtime.sampling.params import SamplingParams
+from specdec.runtime.load_arguments import check_load_arguments
+from specdec.runtime.sampling.params import SamplingParams, checked_params
 from specdec.runtime.sampling.randomness import RoundRandom
 from specdec.runtime.text.chat import ChatTemplate
 from specdec.runtime.text.codec import TextCodec
-from specdec.runtime.text.prompts import Prompt, encode_prompt, fit_prompt
+from specdec.runtime.text.maker import PromptMaker
+from specdec.runtime.text.prompts import Prompt, fit_prompt
+from specdec.runtime.turns import LastTurn, Turns
 
 __all__ = ["SpeculativeDecoder"]
 
 
 class SpeculativeDecoder(Closing):
-    """Generates text whose distribution is exactly the target's own, several tokens a pass.
+    """Generates text whose distribution is exactly the target's, several tokens a target pass.
 
     One generation at a time; `cancel` may be called from another thread.
     """
@@ -85,11 +82,11 @@ class SpeculativeDecoder(Closing):
             costs=costs,
             make_random=make_random,
         )
-        self._chat = chat
+        self._prompts = PromptMaker(codec, chat)
         self._engines = [target] if draft is None else [draft, target]
         self._on_close = on_close
-        self._lock = threading.Lock()
-        self._active: weakref.ref[GenerationStream] | None = None
+        self._turns = Turns()  # of the streams, one at a time
+        self._last_turn = LastTurn()  # of `close`
         self._closed = False
 
     @classmethod
@@ -115,13 +112,15 @@ class SpeculativeDecoder(Closing):
             ort: how engines on ONNX Runtime run: CUDA graphs, memory, logits reduced on the device.
 
         Raises:
+            InvalidParameterError: an argument has an illegal type or value.
             PackageError: the directory is not a sound package.
             MissingDependencyError: the backend's library is not installed.
             DeviceError: a device is not available.
             EngineError: a backend failed to load a graph.
         """
+        check_load_arguments(verify_checksums, num_threads, drafter, ort)
         package = load_package(
-            Path(path),
+            path,
             device=device,
             draft_device=draft_device,
             verify_checksums=verify_checksums,
@@ -171,7 +170,7 @@ class SpeculativeDecoder(Closing):
     @property
     def has_chat_template(self) -> bool:
         """True when prompts may be messages."""
-        return self._chat is not None and self._parts.codec is not None
+        return self._prompts.has_template
 
     def generate(
         self,
@@ -197,7 +196,8 @@ class SpeculativeDecoder(Closing):
             BusyError: another generation is open.
             NumericalError: the model gave NaN or infinite logits.
         """
-        return self.stream(prompt, params, tools=tools, reuse_prefix=reuse_prefix).drain()
+        with self.stream(prompt, params, tools=tools, reuse_prefix=reuse_prefix) as stream:
+            return stream.drain()
 
     def stream(
         self,
@@ -208,9 +208,10 @@ class SpeculativeDecoder(Closing):
         reuse_prefix: bool = False,
     ) -> GenerationStream:
         """The same, chunk by chunk; closing the stream cancels it. Raises as `generate`."""
-        params = params or SamplingParams()
+        checked = checked_params(params)
+        check_bool("reuse_prefix", reuse_prefix)
         self.check_open()
-        return self.start(self.encode(prompt, tools), params, reuse=reuse_prefix)
+        return self.start(self.encode(prompt, tools), checked, reuse=reuse_prefix)
 
     def session(self) -> Session:
         """A conversation that keeps the cache between its turns."""
@@ -218,7 +219,11 @@ class SpeculativeDecoder(Closing):
         return Session(self)
 
     def cancel(self) -> None:
-        """End the open generation, if any, after its present round; from any thread."""
+        """End the open generation, if any, after its present round; from any thread.
+
+        A prompt that is being made from messages ends too; its call raises `NotBegunError`.
+        """
+        self._prompts.cancel()
         stream = self._open_stream()
         if stream is not None:
             stream.cancel()
@@ -231,17 +236,22 @@ class SpeculativeDecoder(Closing):
         """
         if self._closed:
             return
+        self._prompts.cancel()
         stream = self._open_stream()
         if stream is not None:
             stream.close()
-        self._acquire()
+        if not self._turns.take(self._last_turn):
+            raise _busy()
         self._closed = True
-        self._lock.release()
         if self._on_close is not None:
             self._on_close()
             return
         for engine in self._engines:
             engine.close()
+
+    def described(self) -> str:
+        """Its models, or "closed"."""
+        return "closed" if self._closed else self._parts.described()
 
     def check_open(self) -> None:
         """Raise `ClosedError` after `close`."""
@@ -255,8 +265,8 @@ class SpeculativeDecoder(Closing):
         *,
         continues: bool = False,
     ) -> list[int]:
-        """Token ids of a prompt (`encode_prompt` with this decoder's tokenizer)."""
-        return encode_prompt(prompt, self._parts.codec, self._chat, tools, continues=continues)
+        """Token ids of a prompt (`PromptMaker.make`)."""
+        return self._prompts.make(prompt, tools, continues=continues)
 
     def start(
         self,
@@ -272,29 +282,16 @@ class SpeculativeDecoder(Closing):
         info = self._parts.target.info
         ids = fit_prompt(prompt_ids, params, info.vocab_size, info.max_length)
         generation = Generation(self._parts, ids, params, reuse)
-        self._acquire()
-        if self._closed:  # by another thread, since the first look
-            self._lock.release()
-            self.check_open()
-
-        def end(result: GenerationResult, failed: bool) -> None:
-            try:
-                if on_end is not None:
-                    on_end(result, failed)
-            finally:
-                self._active = None
-                self._lock.release()
-
-        stream = GenerationStream(generation, end)
-        self._active = weakref.ref(stream)
+        stream = GenerationStream(generation, on_end)
+        if not self._turns.take(stream):
+            self.check_open()  # a closed decoder has its last turn for good
+            raise _busy()
         return stream
 
     def _open_stream(self) -> GenerationStream | None:
-        active = self._active
-        return None if active is None else active()
+        holder = self._turns.holder()
+        return holder if isinstance(holder, GenerationStream) else None
 
-    def _acquire(self) -> None:
-        if not self._lock.acquire(blocking=False):
-            raise BusyError(
-                "a generation is open on this decoder; finish or close its stream first"
-            )
+
+def _busy() -> BusyError:
+    return BusyError("a generation is open on this decoder; finish or close its stream first")

@@ -30,6 +30,9 @@ _SPOTS = 16
 _STEPS = 1.5
 """Quantization steps a value may be off: half a step, and one more where the range was clipped or
 the scale was searched for."""
+_TURNED = (TRANSPOSED, "_Transposed")
+"""What follows the name of a matrix whose axes are exchanged: our own mark, and the one of ONNX
+Runtime's quantizer."""
 _PACKED = ("q_proj", "k_proj", "v_proj")
 
 
@@ -129,7 +132,7 @@ def _held(weights: dict[str, ir.Value], accounted: Accounting) -> dict[str, _Pla
         if name is None or weight.const_value is None or _is_scale(key[len(name) :]):
             continue
         after = key[len(name) :]
-        turned = after.startswith(TRANSPOSED)
+        turned = after.startswith(_TURNED)
         if not after.removeprefix(TRANSPOSED).startswith((".packed", "_packed")):
             found[name] = _Place(weight, turned)
             continue

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from specdec.engines.package.manifest import TokenizerEntry
+from specdec.engines.storage.writing import write_file
 from specdec.export.errors import SourceError, TokenizerMismatchError
 from specdec.export.sources.gguf.tokenizer import gguf_tokenizer, special_ids
 from specdec.export.sources.source import (
@@ -134,9 +135,9 @@ def check_same_tokenizer(target: SourceTokenizer, draft: SourceTokenizer) -> Non
 
 def write_tokenizer(tokenizer: SourceTokenizer, directory: Path) -> TokenizerEntry:
     """Write `tokenizer.json` and the chat template into a package directory."""
-    tokenizer.backend.save(str(directory / _FILE), pretty=False)
+    write_file(directory / _FILE, tokenizer.backend.to_str())
     if tokenizer.chat_template is not None:
-        (directory / _TEMPLATE).write_text(tokenizer.chat_template, encoding="utf-8")
+        write_file(directory / _TEMPLATE, tokenizer.chat_template)
     return TokenizerEntry(
         file=_FILE,
         eos_token_ids=tokenizer.eos_token_ids,

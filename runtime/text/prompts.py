@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from specdec.runtime.checks import is_integer
@@ -11,7 +11,9 @@ from specdec.runtime.sampling.params import SamplingParams
 from specdec.runtime.text.chat import ChatTemplate
 from specdec.runtime.text.codec import TextCodec
 
-__all__ = ["Message", "Prompt", "encode_prompt", "fit_prompt", "is_messages"]
+__all__ = ["Message", "Prompt", "copied", "encode_prompt", "fit_prompt", "is_messages"]
+
+_MAX_DEPTH = 100
 
 Message = Mapping[str, Any]
 Prompt = str | Sequence[int] | Sequence[Message]
@@ -27,6 +29,31 @@ def is_messages(prompt: object) -> bool:
     )
 
 
+def copied(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """The messages with every mapping and list of theirs copied, however deep.
+
+    Raises:
+        PromptError: one is no mapping, or they nest deeper than 100 levels.
+    """
+    for index, message in enumerate(messages):
+        if not isinstance(message, Mapping):
+            raise PromptError(
+                f"message {index} is {type(message).__name__}; allowed is a dict with role and "
+                "content"
+            )
+    return [_copied(message, 0) for message in messages]
+
+
+def _copied(value: Any, depth: int) -> Any:
+    if depth > _MAX_DEPTH:
+        raise PromptError(f"messages nest deeper than {_MAX_DEPTH} levels; allowed are that many")
+    if isinstance(value, Mapping):
+        return {key: _copied(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_copied(item, depth + 1) for item in value]
+    return value
+
+
 def encode_prompt(
     prompt: Prompt,
     codec: TextCodec | None,
@@ -34,15 +61,18 @@ def encode_prompt(
     tools: Sequence[Mapping[str, Any]] | None = None,
     *,
     continues: bool = False,
+    cancelled: Callable[[], bool] = lambda: False,
 ) -> list[int]:
     """Turn any kind of prompt into token ids.
 
     Args:
         continues: text goes on after earlier tokens, so the tokenizer adds no special tokens.
+        cancelled: asked while a chat template is rendered; True ends it.
 
     Raises:
         PromptError: a kind that is not understood, or that needs a tokenizer or chat template
             this decoder does not have.
+        NotBegunError: `cancelled` said so.
     """
     if tools is not None and not is_messages(prompt):
         raise PromptError("tools were given with a prompt that is not messages; pass messages")
@@ -55,7 +85,7 @@ def encode_prompt(
             raise PromptError(
                 "the prompt is messages and this decoder has no chat template; pass text or ids"
             )
-        text = chat.render(prompt, tools)  # type: ignore[arg-type]
+        text = chat.render(prompt, tools, cancelled=cancelled)  # type: ignore[arg-type]
         return codec.encode(text, add_special_tokens=False)
     return _token_ids(prompt)
 

@@ -124,9 +124,9 @@ def _values(info: TensorInfo, positions: NDArray[np.int64]) -> NDArray[np.float3
     data = np.memmap(info.file, np.uint8, "r", info.offset, (info.num_bytes,))
     first = positions // block * size
     blocks = np.ascontiguousarray(data[first[:, None] + np.arange(size)])
-    return widen(blocks, info).reshape(len(positions), block)[
-        np.arange(len(positions)), positions % block
-    ]
+    widened = widen(blocks, info).reshape(len(positions), block)
+    values: NDArray[np.float32] = widened[np.arange(len(positions)), positions % block]
+    return values
 
 
 def account_gguf(model: GgufModel, needs: Skeleton, config: Any) -> Accounting:
