@@ -61,6 +61,7 @@ def _header(inspection: Inspection) -> str:
         f"{inspection.specdec_version}"
     )
     lines.append(f"engine here: {', '.join(dict.fromkeys(inspection.engines.values()))}")
+    lines += [weights.words for weights in inspection.weights]
     lines += inspection.notes
     paragraphs = "".join(f'<p class="soft">{escape(line)}</p>' for line in lines)
     return f"<header><h1>{escape(inspection.name)}</h1>{paragraphs}</header>"
