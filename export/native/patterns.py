@@ -56,6 +56,11 @@ def only_reader(value: ir.Value) -> ir.Node | None:
     return uses[0].node if len(uses) == 1 and not value.is_graph_output() else None
 
 
+def reads_alone(node: ir.Node, value: ir.Value) -> bool:
+    """Whether `node` is the only reader of `value`, which it reads once."""
+    return bool(only_reader(value) is node)
+
+
 def added_bias(output: ir.Value, n: int) -> tuple[ir.Value, ir.Value] | None:
     """(bias float32 [N], sum) where a constant is all that is added to `output`."""
     node = only_reader(output)
@@ -209,7 +214,7 @@ def _evaluated(value: ir.Value, source: ir.Value, known: dict[ir.Value, Any]) ->
     if value not in known:
         node = value.producer()
         if node is None:
-            known[value] = value.const_value.numpy().astype(np.float64).reshape(())  # type: ignore[union-attr]
+            known[value] = value.const_value.numpy().astype(np.float64).reshape(())
         else:
             inputs = [_evaluated(x, source, known) for x in node.inputs if x is not None]
             known[value] = _FUNCTIONS[node.op_type](*inputs)

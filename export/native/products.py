@@ -165,7 +165,7 @@ def _is_lookup(node: ir.Node) -> bool:
     readers = list(_readers(node))
     if len(readers) != 1 or readers[0].op_type != "Cast":
         return False
-    return readers[0].attributes.get_int("to") == _FP32
+    return bool(readers[0].attributes.get_int("to") == _FP32)
 
 
 def _readers(node: ir.Node) -> Iterator[ir.Node]:

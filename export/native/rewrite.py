@@ -30,6 +30,7 @@ from specdec.export.native.patterns import (
     added_bias,
     norm_of,
     only_reader,
+    reads_alone,
 )
 from specdec.export.native.products import (
     Lookup,
@@ -143,10 +144,10 @@ class _Rewriter:
         """Replace `node` if it is `act(gate(x)) * up(x)`; the two products if it was."""
         for first, second in ((0, 1), (1, 0)):
             up = self._with_bias(node.inputs[second], left)
-            if up is None or only_reader(node.inputs[second]) is not node:
+            if up is None or not reads_alone(node, node.inputs[second]):
                 continue
             acted = activation_of(node.inputs[first])
-            if acted is None or only_reader(node.inputs[first]) is not node:
+            if acted is None or not reads_alone(node, node.inputs[first]):
                 continue
             gate = self._with_bias(acted[1], left)
             if gate is None or gate[0].node is up[0].node:

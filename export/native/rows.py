@@ -102,7 +102,7 @@ class RowWidths:
         return Rows(int(table.const_value.shape[1])) if root.name in _IDS else None
 
     def _broadcast(self, node: ir.Node) -> Rows | None:
-        found = []
+        found: list[tuple[int, bool | None]] = []
         for value in node.inputs:
             if value is not None and value.is_initializer():
                 shape = [int(size) for size in value.const_value.shape]
