@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specdec.engines.load import Package
+from specdec.engines.native.load import engine_here
 from specdec.engines.package.manifest import EngineEntry, Manifest
 from specdec.runtime.report.contents import Report
 from specdec.runtime.report.measuring.machine import cpu_name
@@ -28,6 +29,8 @@ class Inspection:
     draft: EngineEntry | None
     source: dict[str, Any]
     """What the package was made from, and how."""
+    engines: dict[str, str]
+    """What would run "target" and "draft" on this machine's CPU, and if not native, why."""
     notes: tuple[str, ...]
     """Notes of the export."""
     report: Report | None
@@ -56,6 +59,11 @@ def inspect_package(package: Package, report: Report | None = None) -> Inspectio
         target=manifest.target,
         draft=manifest.draft,
         source=dict(manifest.source),
+        engines={
+            name: engine_here(entry)
+            for name, entry in (("target", manifest.target), ("draft", manifest.draft))
+            if entry is not None
+        },
         notes=tuple(str(note) for note in notes) if isinstance(notes, list) else (),
         report=report,
         measured_here=report is not None and report.machine.cpu == cpu_name(),
