@@ -21,6 +21,7 @@ from specdec.export.checks.reference import Reference, score_golden, score_refer
 from specdec.export.engine_graphs import describe_engine, trace_graph, with_recipe, write_engine
 from specdec.export.graphs.layouts import fits_in_place
 from specdec.export.memory import release_memory
+from specdec.export.native.pair import add_native
 from specdec.export.preflight import Plan
 from specdec.export.progress import Progress
 from specdec.export.sources.source import ModelSource
@@ -227,7 +228,10 @@ def _write(
     graph.parent.mkdir()
     with export.progress.step(f"write {name} {recipe.name}"):
         kept = write_engine(plain, graph, recipe, scales)
+        entry, note = add_native(export.directory, entry, recipe)
     release_memory()
+    if note is not None:
+        export.note(f"{name}: {note}")
     return _Written(entry, _note_kept(export, kept, name))
 
 
@@ -238,7 +242,6 @@ def _write_draft(export: _Export, plain: Path, draft: EngineEntry, target: Engin
         entry, candidates, kept = choose_draft(
             plain,
             draft,
-            export.directory / "draft",
             _surroundings(export, target),
             export.progress,
         )
@@ -255,7 +258,7 @@ def _surroundings(export: _Export, target: EngineEntry) -> Surroundings:
     """The target and the tokenizer that draft recipes are measured with."""
     plan = export.plan
     return Surroundings(
-        target_graph=export.directory / target.graph,
+        directory=export.directory,
         target=target,
         tokenizer_file=export.directory / "tokenizer.json",
         chat_template=plan.tokenizer.chat_template,

@@ -107,7 +107,7 @@ def _accounted(plan: Plan) -> dict[str, Accounting]:
 
 def _weights_read(directory: Path, built: Pair) -> dict[str, int]:
     named = {"target": built.target, "draft": built.draft}
-    return {n: weights_read(directory / e.graph, e) for n, e in named.items() if e is not None}
+    return {n: weights_read(directory, e) for n, e in named.items() if e is not None}
 
 
 def _provenance(plan: Plan, built: Pair) -> dict[str, Any]:

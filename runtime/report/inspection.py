@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from specdec.engines.load import Package
+from specdec.engines.native.load import engine_here
 from specdec.engines.package.manifest import EngineEntry, Manifest
 from specdec.runtime.report.contents import Report
 from specdec.runtime.report.measuring.machine import cpu_name
@@ -59,6 +60,8 @@ class Inspection:
     draft: EngineEntry | None
     source: dict[str, Any]
     """What the package was made from, and how."""
+    engines: dict[str, str]
+    """What would run "target" and "draft" on this machine's CPU, and if not native, why."""
     weights: tuple[SourceWeights, ...]
     """Empty for a package that does not say."""
     notes: tuple[str, ...]
@@ -89,6 +92,11 @@ def inspect_package(package: Package, report: Report | None = None) -> Inspectio
         target=manifest.target,
         draft=manifest.draft,
         source=dict(manifest.source),
+        engines={
+            name: engine_here(entry)
+            for name, entry in (("target", manifest.target), ("draft", manifest.draft))
+            if entry is not None
+        },
         weights=_weights(manifest.checks.get("source")),
         notes=tuple(str(note) for note in notes) if isinstance(notes, list) else (),
         report=report,
