@@ -111,6 +111,12 @@ ARCHITECTURES: dict[str, Architecture] = {
         biases={"attn_q.bias": "use_qkv_bias", "attn_q_norm.weight": "qk_layernorm"},
         partial_rotary=True,
     ),
+    "nemotron": Architecture(
+        "nemotron",
+        keys=_LAYER_NORM | {"attention.layer_norm_epsilon": "norm_eps"},
+        transform="shifted",
+        partial_rotary=True,
+    ),
     "gpt2": Architecture(
         "gpt2",
         keys={

@@ -155,7 +155,7 @@ def _sentencepiece(model: GgufModel, vocabulary: Vocabulary) -> dict[str, Any]:
         "decoder": {"type": "Sequence", "decoders": back},
         "model": _bpe(
             vocabulary,
-            [list(pair) for pair in score_merges(vocabulary)],
+            score_merges(vocabulary),
             byte_fallback=len(vocabulary.of_kind(BYTE)) == 256,
             fuse_unk=True,
             unk_token=None if unknown is None else vocabulary.tokens[unknown],

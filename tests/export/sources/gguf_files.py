@@ -33,6 +33,7 @@ ARCHITECTURES = {
     "granite": "granite",
     "smollm3": "smollm3",
     "stablelm": "stablelm",
+    "nemotron": "nemotron",
     "gpt2": "gpt2",
 }
 """transformers' model type to llama.cpp's architecture."""
@@ -44,7 +45,7 @@ _KEYS = {
     "attention.head_count": ("num_attention_heads", "n_head"),
     "attention.head_count_kv": ("num_key_value_heads",),
     "attention.layer_norm_rms_epsilon": ("rms_norm_eps",),
-    "attention.layer_norm_epsilon": ("layer_norm_eps", "layer_norm_epsilon"),
+    "attention.layer_norm_epsilon": ("layer_norm_eps", "layer_norm_epsilon", "norm_eps"),
     "attention.key_length": ("head_dim",),
     "attention.value_length": ("head_dim",),
     "attention.sliding_window": ("sliding_window",),
@@ -188,7 +189,7 @@ def _tensors(model: Any, arch: str) -> dict[str, NDArray[np.float32]]:
             heads = config.num_attention_heads if m[1] == "q" else config.num_key_value_heads
             halves = array.reshape(heads, 2, -1, *array.shape[1:])
             array = halves.swapaxes(1, 2).reshape(array.shape)
-        if arch.startswith("gemma") and tensor.endswith("norm.weight"):
+        if arch.startswith(("gemma", "nemotron")) and tensor.endswith("norm.weight"):
             array = array + 1
         if arch == "gpt2" and re.search(r"(attn_qkv|attn_output|ffn_up|ffn_down)\.w", tensor):
             array = array.T

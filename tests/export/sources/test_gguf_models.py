@@ -43,6 +43,7 @@ _CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "granite": ("granite", {}),
     "smollm3": ("smollm3", {"num_hidden_layers": 4}),
     "stablelm": ("stablelm", {}),
+    "nemotron": ("nemotron", {}),
     "gpt2": ("gpt2", {}),
 }
 _ROPE = {
