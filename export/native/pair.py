@@ -15,7 +15,8 @@ from specdec.engines.native.library import VERSION
 from specdec.engines.package.entries import EngineEntry, NativeEntry
 from specdec.export.native.attention import why_not
 from specdec.export.native.panels import Panels, unpack
-from specdec.export.native.rewrite import Rewritten, rewrite
+from specdec.export.native.rewrite import rewrite
+from specdec.export.native.rewritten import Rewritten
 from specdec.export.weights.recipes import Recipe
 
 __all__ = ["add_native", "native_name", "write_native"]

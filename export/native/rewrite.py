@@ -13,8 +13,6 @@ standard operator.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes import common
@@ -23,7 +21,7 @@ from specdec.engines.native.library import DOMAIN, VERSION
 from specdec.export.editing.dtypes import state_types
 from specdec.export.editing.model import add_initializer, take_place
 from specdec.export.native.attention import replace_attention
-from specdec.export.native.panels import Panels, pack
+from specdec.export.native.panels import pack
 from specdec.export.native.patterns import (
     Norm,
     activation_of,
@@ -39,32 +37,11 @@ from specdec.export.native.products import (
     find_lookups,
     find_products,
 )
+from specdec.export.native.rewritten import Rewritten
 from specdec.export.native.rows import RowWidths
 from specdec.export.weights.half import cancel_casts
 
-__all__ = ["Rewritten", "rewrite"]
-
-
-@dataclass
-class Rewritten:
-    """What became native."""
-
-    panels: list[Panels] = field(default_factory=list)
-    products: int = 0
-    """Products that are native, of `all_products`."""
-    all_products: int = 0
-    attentions: int = 0
-    norms: int = 0
-    """Products that norm their rows themselves."""
-    gates: int = 0
-    residuals: int = 0
-
-    def __str__(self) -> str:
-        return (
-            f"{self.products} of {self.all_products} products ({self.norms} with their norm, "
-            f"{self.gates} gated, {self.residuals} with a residual) and {self.attentions} "
-            "attention nodes"
-        )
+__all__ = ["rewrite"]
 
 
 def rewrite(model: ir.Model) -> Rewritten:

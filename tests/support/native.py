@@ -17,7 +17,7 @@ from specdec.engines.onnxruntime.options import OrtOptions
 from specdec.engines.package.entries import EngineEntry
 from specdec.export.engine_graphs import write_engine
 from specdec.export.native.pair import write_native
-from specdec.export.native.rewrite import Rewritten
+from specdec.export.native.rewritten import Rewritten
 from specdec.export.weights.recipes import find_recipe
 from tests.support.graphs import Traced
 
