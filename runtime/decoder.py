@@ -6,14 +6,14 @@ with SpeculativeDecoder.load("package") as decoder:
 
 from __future__ import annotations
 
-import threading
-import weakref
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from specdec.engines.engine import Engine
+from specdec.engines.forking import check_same_process, forked_since
 from specdec.engines.load import LoadedPackage, load_package
 from specdec.engines.onnxruntime.options import DEFAULT_ORT_OPTIONS, OrtOptions
 from specdec.runtime.closing import Closing
@@ -21,14 +21,17 @@ from specdec.runtime.decoding.generation import Generation
 from specdec.runtime.decoding.parts import DrafterName, Parts
 from specdec.runtime.decoding.results import GenerationResult
 from specdec.runtime.decoding.session import Session
+from specdec.runtime.decoding.single_stream import SingleStream
 from specdec.runtime.decoding.stream import GenerationStream
 from specdec.runtime.drafting.drafter import Drafter
-from specdec.runtime.errors import BusyError, ClosedError
+from specdec.runtime.errors import ClosedError
+from specdec.runtime.sampling.defaults import NO_DEFAULTS, ModelDefaults
 from specdec.runtime.sampling.params import SamplingParams
 from specdec.runtime.sampling.randomness import RoundRandom
 from specdec.runtime.text.chat import ChatTemplate
 from specdec.runtime.text.codec import TextCodec
-from specdec.runtime.text.prompts import Prompt, encode_prompt, fit_prompt
+from specdec.runtime.text.prompts import Prompt, PromptReader
+from specdec.runtime.wiring import package_arguments
 
 __all__ = ["SpeculativeDecoder"]
 
@@ -48,6 +51,8 @@ class SpeculativeDecoder(Closing):
         codec: TextCodec | None = None,
         chat: ChatTemplate | None = None,
         eos_token_ids: Iterable[int] = (),
+        bos_token_id: int | None = None,
+        defaults: ModelDefaults = NO_DEFAULTS,
         drafter: DrafterName | Drafter = "auto",
         costs: Mapping[str, Any] | None = None,
         make_random: Callable[[SamplingParams], RoundRandom] | None = None,
@@ -62,6 +67,8 @@ class SpeculativeDecoder(Closing):
             codec: tokenizer; without one, prompts are ids and there is no text.
             chat: template for prompts that are messages.
             eos_token_ids: the model's end tokens.
+            bos_token_id: the token that begins a text; a truncated prompt keeps it.
+            defaults: what the model's package bans, and its sampling options.
             drafter: "model" (the draft), "ngram" (look-up in prompt and output), "hybrid"
                 (a look-up that matches 3 tokens or more first, else the draft), "none";
                 "auto" is "ngram" without a draft, and with one weighs both in each round, or
@@ -84,12 +91,14 @@ class SpeculativeDecoder(Closing):
             eos_token_ids=eos_token_ids,
             costs=costs,
             make_random=make_random,
+            defaults=defaults,
         )
-        self._chat = chat
+        info = target.info
+        self._prompts = PromptReader(codec, chat, bos_token_id, info.vocab_size, info.max_length)
+        self._process = os.getpid()
         self._engines = [target] if draft is None else [draft, target]
         self._on_close = on_close
-        self._lock = threading.Lock()
-        self._active: weakref.ref[GenerationStream] | None = None
+        self._single = SingleStream()
         self._closed = False
 
     @classmethod
@@ -101,17 +110,19 @@ class SpeculativeDecoder(Closing):
         verify_checksums: bool = True,
         num_threads: int | None = None,
         drafter: DrafterName = "auto",
+        chat_template: str | None = None,
         ort: OrtOptions = DEFAULT_ORT_OPTIONS,
     ) -> SpeculativeDecoder:
         """Load a package directory written by `specdec-export`.
 
         Args:
-            path: the directory.
             device: "cpu" or "cuda:N", for the target.
             draft_device: the same for the draft; None is `device`.
             verify_checksums: hash every file before use.
             num_threads: threads an engine may use; None lets the backend choose.
             drafter: as in the constructor.
+            chat_template: name of the package's chat template to use; None takes `tool_use` for
+                requests with tools, where there is one, else `default`.
             ort: how engines on ONNX Runtime run: CUDA graphs, memory, logits reduced on the device.
 
         Raises:
@@ -130,7 +141,7 @@ class SpeculativeDecoder(Closing):
             ort=ort,
         )
         try:
-            return cls.from_package(package, drafter=drafter)
+            return cls.from_package(package, drafter=drafter, chat_template=chat_template)
         except BaseException:
             package.close()
             raise
@@ -141,6 +152,7 @@ class SpeculativeDecoder(Closing):
         package: LoadedPackage,
         *,
         drafter: DrafterName | Drafter = "auto",
+        chat_template: str | None = None,
         owns: bool = True,
     ) -> SpeculativeDecoder:
         """Wire the engines, tokenizer and chat template of a loaded package together.
@@ -148,19 +160,18 @@ class SpeculativeDecoder(Closing):
         Args:
             package: its engines serve one decoder at a time.
             drafter: as in the constructor.
+            chat_template: as in `load`.
             owns: closing the decoder closes the package.
+
+        Raises:
+            InvalidParameterError: there is no chat template of this name.
         """
-        template = package.chat_template
         return cls(
             package.target,
             package.draft,
-            shares_cache=package.draft_shares_cache,
-            codec=TextCodec(package.tokenizer_path),
-            chat=None if template is None else ChatTemplate(template, package.special_tokens),
-            eos_token_ids=package.manifest.tokenizer.eos_token_ids,
             drafter=drafter,
-            costs=package.manifest.costs,
             on_close=package.close if owns else lambda: None,
+            **package_arguments(package, chat_template),
         )
 
     @property
@@ -171,7 +182,12 @@ class SpeculativeDecoder(Closing):
     @property
     def has_chat_template(self) -> bool:
         """True when prompts may be messages."""
-        return self._chat is not None and self._parts.codec is not None
+        return self._prompts.has_chat_template
+
+    @property
+    def defaults(self) -> ModelDefaults:
+        """What the model's package bans, and the sampling options it names."""
+        return self._parts.defaults
 
     def generate(
         self,
@@ -179,6 +195,7 @@ class SpeculativeDecoder(Closing):
         params: SamplingParams | None = None,
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
         reuse_prefix: bool = False,
     ) -> GenerationResult:
         """Generate and wait for the end.
@@ -187,6 +204,8 @@ class SpeculativeDecoder(Closing):
             prompt: text, token ids, or chat messages.
             params: None is greedy with 128 new tokens.
             tools: tool descriptions for the chat template.
+            chat_template_kwargs: further variables of the chat template, such as
+                `{"enable_thinking": False}`.
             reuse_prefix: start from what the cache still holds of a common prefix, such as a
                 long system prompt, instead of from an empty cache. Saves its prefill; logits
                 may then round differently from those of a fresh run.
@@ -197,7 +216,8 @@ class SpeculativeDecoder(Closing):
             BusyError: another generation is open.
             NumericalError: the model gave NaN or infinite logits.
         """
-        return self.stream(prompt, params, tools=tools, reuse_prefix=reuse_prefix).drain()
+        named: dict[str, Any] = {"tools": tools, "chat_template_kwargs": chat_template_kwargs}
+        return self.stream(prompt, params, **named, reuse_prefix=reuse_prefix).drain()
 
     def stream(
         self,
@@ -205,12 +225,12 @@ class SpeculativeDecoder(Closing):
         params: SamplingParams | None = None,
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
         reuse_prefix: bool = False,
     ) -> GenerationStream:
         """The same, chunk by chunk; closing the stream cancels it. Raises as `generate`."""
-        params = params or SamplingParams()
-        self.check_open()
-        return self.start(self.encode(prompt, tools), params, reuse=reuse_prefix)
+        named: dict[str, Any] = {"tools": tools, "chat_template_kwargs": chat_template_kwargs}
+        return self.open_stream(prompt, params or SamplingParams(), **named, reuse=reuse_prefix)
 
     def session(self) -> Session:
         """A conversation that keeps the cache between its turns."""
@@ -219,9 +239,7 @@ class SpeculativeDecoder(Closing):
 
     def cancel(self) -> None:
         """End the open generation, if any, after its present round; from any thread."""
-        stream = self._open_stream()
-        if stream is not None:
-            stream.cancel()
+        self._single.cancel()
 
     def close(self) -> None:
         """Close an open stream and release the engines. Idempotent.
@@ -231,20 +249,22 @@ class SpeculativeDecoder(Closing):
         """
         if self._closed:
             return
-        stream = self._open_stream()
-        if stream is not None:
-            stream.close()
-        self._acquire()
-        self._closed = True
-        self._lock.release()
+        if forked_since(self._process):  # the engines are the parent's
+            self._mark_closed()
+            return
+        self._single.close(self._mark_closed)
         if self._on_close is not None:
             self._on_close()
             return
         for engine in self._engines:
             engine.close()
 
+    def _mark_closed(self) -> None:
+        self._closed = True
+
     def check_open(self) -> None:
-        """Raise `ClosedError` after `close`."""
+        """Raise `ClosedError` after `close`, and `ForkedError` in a fork of the process."""
+        check_same_process(self._process)
         if self._closed:
             raise ClosedError("the decoder is closed; load it again")
 
@@ -252,49 +272,29 @@ class SpeculativeDecoder(Closing):
         self,
         prompt: Prompt,
         tools: Sequence[Mapping[str, Any]] | None = None,
-        *,
-        continues: bool = False,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> list[int]:
-        """Token ids of a prompt (`encode_prompt` with this decoder's tokenizer)."""
-        return encode_prompt(prompt, self._parts.codec, self._chat, tools, continues=continues)
+        """Token ids of a prompt, however long (`PromptReader.encode`)."""
+        return self._prompts.encode(prompt, tools, chat_template_kwargs)
 
-    def start(
+    def open_stream(
         self,
-        prompt_ids: list[int],
+        prompt: Prompt,
         params: SamplingParams,
         *,
+        after: Sequence[int] = (),
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
         reuse: bool = False,
         on_end: Callable[[GenerationResult, bool], None] | None = None,
     ) -> GenerationStream:
-        """Open a stream over ids; `reuse` keeps the shared prefix that is cached."""
+        """Open a stream over the ids `after` and a prompt that continues them.
+
+        `reuse` keeps the shared prefix that is cached; `on_end` gets the result and whether the
+        generation failed.
+        """
         self.check_open()
         self._parts.check_supported(params)
-        info = self._parts.target.info
-        ids = fit_prompt(prompt_ids, params, info.vocab_size, info.max_length)
-        generation = Generation(self._parts, ids, params, reuse)
-        self._acquire()
-        if self._closed:  # by another thread, since the first look
-            self._lock.release()
-            self.check_open()
-
-        def end(result: GenerationResult, failed: bool) -> None:
-            try:
-                if on_end is not None:
-                    on_end(result, failed)
-            finally:
-                self._active = None
-                self._lock.release()
-
-        stream = GenerationStream(generation, end)
-        self._active = weakref.ref(stream)
-        return stream
-
-    def _open_stream(self) -> GenerationStream | None:
-        active = self._active
-        return None if active is None else active()
-
-    def _acquire(self) -> None:
-        if not self._lock.acquire(blocking=False):
-            raise BusyError(
-                "a generation is open on this decoder; finish or close its stream first"
-            )
+        fitted = self._prompts.read(prompt, params, after, tools, chat_template_kwargs)
+        generation = Generation(self._parts, fitted.ids, params, reuse, fitted.cut)
+        return self._single.open(generation, self.check_open, on_end)

@@ -16,6 +16,7 @@ from specdec.export.weights.recipes import Recipe
 
 __all__ = ["write_standard_graph"]
 
+
 def write_standard_graph(
     plain: Path,
     out: Path,

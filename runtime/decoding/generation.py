@@ -31,18 +31,25 @@ class Generation:
     """Drives the rounds of one request; not thread-safe except for `cancel`."""
 
     def __init__(
-        self, parts: Parts, prompt_ids: Sequence[int], params: SamplingParams, reuse: bool
+        self,
+        parts: Parts,
+        prompt_ids: Sequence[int],
+        params: SamplingParams,
+        reuse: bool,
+        prompt_cut: str | None = None,
     ) -> None:
         """Prepare a generation; no engine runs yet.
 
         Args:
             prompt_ids: checked ids, at least one.
             reuse: keep what the caches share with the prompt (sessions).
+            prompt_cut: what a truncation dropped of the prompt, in one line.
 
         Raises:
             InvalidParameterError: an option does not fit the vocabulary.
         """
         self.prompt_ids = tuple(prompt_ids)
+        self._prompt_cut = prompt_cut
         self._parts = parts
         self._reuse = reuse
         self._cancelled = threading.Event()
@@ -90,6 +97,7 @@ class Generation:
             logprobs=output.logprobs,
             stats=self._recorder.stats(len(self.prompt_ids), len(output.token_ids)),
             prompt_token_ids=self.prompt_ids,
+            prompt_cut=self._prompt_cut,
         )
 
     def _play_or_end(self, began: float) -> None:
@@ -139,7 +147,7 @@ class Generation:
         parts, info = self._parts, self._parts.target.info
         eos = frozenset() if params.ignore_eos else parts.eos_token_ids
         ends = eos | frozenset(params.stop_token_ids)
-        history = TokenHistory(params, info.vocab_size, ends, self.prompt_ids)
+        history = TokenHistory(params, info.vocab_size, ends, self.prompt_ids, parts.defaults)
         random = parts.make_random(params)
         drafts = parts.has_drafter and params.num_draft_tokens != 0
         context = DraftContext(

@@ -26,25 +26,19 @@ class SessionHost(Protocol):
         """Raise `ClosedError` when the decoder is closed."""
         ...
 
-    def encode(
+    def open_stream(
         self,
         prompt: Prompt,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        *,
-        continues: bool = False,
-    ) -> list[int]:
-        """Token ids of a prompt; `continues` appends to a text that has begun."""
-        ...
-
-    def start(
-        self,
-        prompt_ids: list[int],
         params: SamplingParams,
         *,
+        after: Sequence[int] = (),
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
         reuse: bool = False,
         on_end: Callable[[GenerationResult, bool], None] | None = None,
     ) -> GenerationStream:
-        """Open a stream over ids; `on_end` gets the result and whether it failed."""
+        """Open a stream over the ids `after` and a prompt; `on_end` gets the result and whether
+        it failed."""
         ...
 
 
@@ -79,6 +73,7 @@ class Session(Closing):
         params: SamplingParams | None = None,
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> GenerationResult:
         """One turn; arguments and errors as `SpeculativeDecoder.generate`.
 
@@ -86,7 +81,9 @@ class Session(Closing):
             ClosedError: the session was closed.
             PromptError: also when messages and text or ids are mixed in one session.
         """
-        return self.stream(prompt, params, tools=tools).drain()
+        return self.stream(
+            prompt, params, tools=tools, chat_template_kwargs=chat_template_kwargs
+        ).drain()
 
     def stream(
         self,
@@ -94,6 +91,7 @@ class Session(Closing):
         params: SamplingParams | None = None,
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> GenerationStream:
         """One turn, chunk by chunk; a closed stream keeps what was generated."""
         if self._closed:
@@ -101,17 +99,25 @@ class Session(Closing):
         self._decoder.check_open()
         params = params or SamplingParams()
         if is_messages(prompt):
-            return self._stream_messages(cast("Sequence[Message]", prompt), params, tools)
+            messages = cast("Sequence[Message]", prompt)
+            return self._stream_messages(messages, params, tools, chat_template_kwargs)
         if self._messages:
             raise PromptError("this session holds messages; pass messages, not text or ids")
         before = self._ids
-        new_ids = self._decoder.encode(prompt, tools, continues=bool(before))
 
         def end(result: GenerationResult, failed: bool) -> None:
             if not failed and self._ids is before:  # else it was reset meanwhile
                 self._ids = [*result.prompt_token_ids, *result.token_ids]
 
-        return self._decoder.start(before + new_ids, params, reuse=True, on_end=end)
+        return self._decoder.open_stream(
+            prompt,
+            params,
+            after=before,
+            tools=tools,
+            chat_template_kwargs=chat_template_kwargs,
+            reuse=True,
+            on_end=end,
+        )
 
     def reset(self) -> None:
         """Forget every turn, one that is still open included."""
@@ -127,6 +133,7 @@ class Session(Closing):
         messages: Sequence[Message],
         params: SamplingParams,
         tools: Sequence[Mapping[str, Any]] | None,
+        chat_template_kwargs: Mapping[str, Any] | None,
     ) -> GenerationStream:
         if self._ids and not self._messages:
             raise PromptError("this session holds text or ids; pass text or ids, not messages")
@@ -137,5 +144,11 @@ class Session(Closing):
                 self._ids = [*result.prompt_token_ids, *result.token_ids]
                 self._messages = [*history, {"role": "assistant", "content": result.text}]
 
-        ids = self._decoder.encode(history, tools)
-        return self._decoder.start(ids, params, reuse=True, on_end=end)
+        return self._decoder.open_stream(
+            history,
+            params,
+            tools=tools,
+            chat_template_kwargs=chat_template_kwargs,
+            reuse=True,
+            on_end=end,
+        )
