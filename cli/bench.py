@@ -252,7 +252,7 @@ def _compare(first: Path, second: Path) -> int:
     reports = []
     for path in (first, second):
         try:
-            document = json.loads(path.read_text(encoding="utf-8"))
+            document = json.loads(path.read_text(encoding="utf-8-sig"))
         except (UnicodeDecodeError, json.JSONDecodeError) as error:
             raise click.UsageError(f"{path} is not JSON of specdec-bench ({error})") from None
         reports.append(from_data(BenchReport, document, str(path)))

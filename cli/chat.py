@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ def converse(
     params: SamplingParams,
     system: str | None,
     tools: list[dict[str, Any]] | None,
+    arguments: dict[str, Any] | None,
     printer: AnswerPrinter,
 ) -> int:
     """Answer lines of stdin until it ends or says `/exit`; return the exit code.
@@ -43,7 +45,10 @@ def converse(
                     continue
                 try:
                     request = to_request(line, opening, True)
-                    printer.play(session.stream(request, params, tools=tools))
+                    stream = session.stream(
+                        request, params, tools=tools, chat_template_kwargs=arguments
+                    )
+                    printer.play(stream)
                     opening = None
                 except _prompt_error() as error:
                     fail(str(error))
@@ -52,9 +57,11 @@ def converse(
 
 def _read_line() -> str | None:
     """Return the next line without spaces around it, None at the end of stdin."""
+    if sys.stdin is None:
+        raise click.UsageError("stdin is closed; --chat reads its turns from there")
     if sys.stdin.isatty():
         click.echo("> ", nl=False, err=True)
-    data = sys.stdin.buffer.readline()
+    data = sys.stdin.buffer.readline().removeprefix(codecs.BOM_UTF8)
     return data.decode("utf-8", "replace").strip() if data else None
 
 

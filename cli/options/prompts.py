@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
-__all__ = ["Request", "read_prompts", "read_tools", "to_request"]
+__all__ = ["Request", "read_prompts", "read_tools", "template_options", "to_request"]
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 Request = str | list[dict[str, str]]
 """Text as it is, or the messages of a chat."""
@@ -19,7 +22,8 @@ Request = str | list[dict[str, str]]
 def read_prompts(texts: Sequence[str], files: Sequence[str], stdin: bool) -> list[str]:
     """Return the prompts: those of the command line, then one per file, then stdin as one.
 
-    A file (`-` is stdin) is UTF-8; the line break that ends it is not part of the prompt.
+    A file (`-` is stdin) is UTF-8; a byte order mark and the line break that ends it are not
+    part of the prompt.
 
     Raises:
         click.UsageError: no prompt, an empty one, or text that is not UTF-8.
@@ -53,6 +57,40 @@ def read_tools(path: Path) -> list[dict[str, Any]]:
     return tools
 
 
+def template_options(function: _Function) -> _Function:
+    """Decorate a command with `chat_template` and `template_args`."""
+    for option in (
+        click.option(
+            "--template-arg",
+            "template_args",
+            metavar="NAME=JSON",
+            type=_template_arg,
+            multiple=True,
+            help="A variable of the chat template, such as enable_thinking=false. Repeatable.",
+        ),
+        click.option(
+            "--chat-template",
+            metavar="NAME",
+            help="Which of the package's chat templates. [tool_use with --tools, else default]",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def _template_arg(value: str) -> tuple[str, Any]:
+    """Parse NAME=JSON."""
+    name, equals, text = value.partition("=")
+    try:
+        if not equals or not name.isidentifier():
+            raise ValueError
+        return name, json.loads(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{value!r} is not NAME=JSON, such as enable_thinking=false or mode='\"brief\"'"
+        ) from None
+
+
 def to_request(prompt: str, system: str | None, use_template: bool) -> Request:
     """Return the prompt as a user message, after the system message if any, or as it is."""
     if not use_template:
@@ -62,10 +100,17 @@ def to_request(prompt: str, system: str | None, use_template: bool) -> Request:
 
 
 def _read(name: str) -> str:
-    data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    data = _read_stdin() if name == "-" else Path(name).read_bytes()
+    data = data.removeprefix(codecs.BOM_UTF8)  # a mark of the file, not of its text
     # What is not UTF-8 becomes lone surrogates, as in arguments: one check finds both.
     text = data.decode("utf-8", "surrogateescape")
     return text.removesuffix("\n").removesuffix("\r")
+
+
+def _read_stdin() -> bytes:
+    if sys.stdin is None:
+        raise click.UsageError("stdin is closed; give --prompt TEXT or --prompt-file FILE")
+    return sys.stdin.buffer.read()
 
 
 def _is_unicode(text: str) -> bool:

@@ -38,6 +38,8 @@ class AnswerPrinter:
         result = stream.result
         assert result is not None, "a closed stream has a result"
         click.echo(_json(result) if self._as_json else "")
+        if result.prompt_cut is not None:
+            click.echo(f"note: {result.prompt_cut}", err=True)
         if self._show_stats:
             from specdec.cli.views.stats import print_stats
 
