@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,9 @@ from specdec.export.memory import release_memory
 from specdec.export.options import ExportOptions
 from specdec.export.preflight import Plan, preflight
 from specdec.export.progress import Progress, SilentProgress
+from specdec.export.provenance import provenance
 from specdec.export.report import ExportReport
+from specdec.export.sources.generation import within_vocabulary
 from specdec.export.sources.source import ModelSource, load_model
 from specdec.export.sources.tokenizers import write_tokenizer
 from specdec.export.staging import staged
@@ -35,12 +36,6 @@ from specdec.runtime.report.contents import Candidate
 from specdec.runtime.report.golden import GoldenText, write_golden
 
 __all__ = ["export_package"]
-
-_VERSIONED = (
-    *("specdec", "optimum", "optimum-onnx", "transformers", "torch", "onnx"),
-    *("onnxruntime", "onnxruntime-gpu"),
-)
-"""Distributions whose versions a package records, as far as they are installed."""
 
 
 @dataclass
@@ -88,13 +83,15 @@ def export_package(options: ExportOptions, progress: Progress | None = None) -> 
             tokenizer=tokenizer,
             files=inventory(directory),
             specdec_version=version("specdec"),
-            source=_provenance(plan, built),
+            source=provenance(plan, built.calibration),
+            generation=within_vocabulary(plan.tokenizer.generation, built.target.vocab_size),
             checks={"weights_read": _weights_read(directory, built)},
         )
         release_memory()
         # The manifest is written last: until then nothing here loads as a package.
         files = {name: directory / name for name in manifest.files}
-        package = Package(directory, manifest, files, plan.tokenizer.chat_template)
+        templates = (plan.tokenizer.chat_template, plan.tokenizer.chat_templates)
+        package = Package(directory, manifest, files, *templates)
         references = (built.reference, built.draft_reference)
         report = check_and_measure(package, options, references, built.candidates, progress)
         checks = {
@@ -274,27 +271,3 @@ def _weights_read(directory: Path, built: _Engines) -> dict[str, int]:
 def _clear(scratch: Path) -> None:
     for path in scratch.iterdir():
         path.unlink()
-
-
-def _provenance(plan: Plan, built: _Engines) -> dict[str, Any]:
-    """How the package was made, without paths of the machine that made it."""
-    versions = {}
-    for name in _VERSIONED:
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    draft = plan.options.draft
-    return {
-        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "target": Path(plan.options.target).name,
-        "draft": draft if draft in ("self", "none") else Path(draft).name,
-        "target_architecture": plan.target_config.model_type,
-        "target_precision": plan.options.target_precision,
-        "draft_precision": plan.options.draft_precision if plan.draft is not None else None,
-        "backend": plan.options.backend,
-        "device": "cuda" if plan.options.is_for_gpu else "cpu",
-        **({"calibration": built.calibration} if built.calibration else {}),
-        "max_length": plan.max_length,
-        "versions": versions,
-    }

@@ -73,6 +73,7 @@ def preflight(options: ExportOptions) -> Plan:
         draft_length = min(max_length, limit) if limit else max_length
     _check_disk(options.out, [config] if draft is target else [config, draft_config])
     notes = [] if is_measured_here(options) else [CPU_NOTE]
+    notes += tokenizer.notes
     notes += _notes(config, "target")
     if draft is not None and draft is not target:
         notes += _notes(draft_config, "draft")

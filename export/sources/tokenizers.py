@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from specdec.engines.package.manifest import TokenizerEntry
+from specdec.engines.package.manifest import GenerationEntry, TokenizerEntry
 from specdec.export.errors import SourceError, TokenizerMismatchError
-from specdec.export.sources.source import ModelSource, load_generation_config, reading
+from specdec.export.sources.generation import load_generation, read_stated
+from specdec.export.sources.source import ModelSource, reading
+from specdec.export.sources.templates import sort_templates, write_templates
 
 __all__ = ["SourceTokenizer", "check_same_tokenizer", "load_tokenizer", "write_tokenizer"]
 
 _FILE = "tokenizer.json"
-_TEMPLATE = "chat_template.jinja"
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,12 @@ class SourceTokenizer:
     bos_token_id: int | None
     chat_template: str | None
     special_tokens: dict[str, str] = field(default_factory=dict)
+    chat_templates: dict[str, str] = field(default_factory=dict)
+    """Further templates by name."""
+    generation: GenerationEntry = field(default_factory=GenerationEntry)
+    """The model's own defaults."""
+    notes: tuple[str, ...] = ()
+    """What the user should know of all this."""
 
     @property
     def size(self) -> int:
@@ -56,7 +63,10 @@ def load_tokenizer(source: ModelSource, config: Any) -> SourceTokenizer:
     backend.no_truncation()
     backend.no_padding()
     tokens = {index: token for token, index in backend.get_vocab(with_added_tokens=True).items()}
-    eos = _eos_token_ids(source, config, tokenizer)
+    generation = load_generation(source)
+    ends = _eos_token_ids(source, config, tokenizer, generation.eos_token_ids)
+    eos = tuple(dict.fromkeys(index for ids in ends.values() for index in ids))
+    _check_ends(source, ends, max(tokens) + 1, config)
     special = {
         name: str(value)
         for name, value in tokenizer.special_tokens_map.items()
@@ -70,15 +80,18 @@ def load_tokenizer(source: ModelSource, config: Any) -> SourceTokenizer:
         ):
             if index in tokens:
                 special[name] = tokens[index]
-    template = tokenizer.chat_template
+    templates = sort_templates(tokenizer.chat_template, source.name)
     return SourceTokenizer(
         source=source.name,
         backend=backend,
         tokens=tokens,
         eos_token_ids=eos,
         bos_token_id=tokenizer.bos_token_id,
-        chat_template=template if isinstance(template, str) else None,
+        chat_template=templates.default,
         special_tokens=special,
+        chat_templates=templates.others,
+        generation=generation.entry,
+        notes=(*_end_notes(ends), *generation.notes),
     )
 
 
@@ -101,27 +114,63 @@ def check_same_tokenizer(target: SourceTokenizer, draft: SourceTokenizer) -> Non
 def write_tokenizer(tokenizer: SourceTokenizer, directory: Path) -> TokenizerEntry:
     """Write `tokenizer.json` and the chat template into a package directory."""
     tokenizer.backend.save(str(directory / _FILE), pretty=False)
-    if tokenizer.chat_template is not None:
-        (directory / _TEMPLATE).write_text(tokenizer.chat_template, encoding="utf-8")
+    default, others = write_templates(tokenizer.chat_template, tokenizer.chat_templates, directory)
     return TokenizerEntry(
         file=_FILE,
         eos_token_ids=tokenizer.eos_token_ids,
-        chat_template=_TEMPLATE if tokenizer.chat_template is not None else None,
+        chat_template=default,
         bos_token_id=tokenizer.bos_token_id,
         special_tokens=tokenizer.special_tokens,
+        chat_templates=others,
     )
 
 
-def _eos_token_ids(source: ModelSource, config: Any, tokenizer: Any) -> tuple[int, ...]:
-    """The first of generation config, model config, tokenizer that names an end."""
-    generation = load_generation_config(source)
-    for holder in (generation, config.get_text_config(), tokenizer):
-        ids = getattr(holder, "eos_token_id", None)
-        if isinstance(ids, int):
-            return (ids,)
-        if ids:
-            return tuple(dict.fromkeys(int(i) for i in ids))
-    return ()
+def _eos_token_ids(
+    source: ModelSource, config: Any, tokenizer: Any, generation: tuple[int, ...]
+) -> dict[str, tuple[int, ...]]:
+    """The ids that end a text, by what names them."""
+    if source.gguf_file is not None:  # all in one file, which transformers read into both
+        named = _as_ids(config.get_text_config().eos_token_id) or _as_ids(tokenizer.eos_token_id)
+        return {"the file": named}
+    stated = read_stated(source, "config.json")
+    text = stated.get("text_config")
+    inner = text if isinstance(text, dict) else {}
+    return {
+        "generation_config.json": generation,
+        # Not the configuration object: it has defaults for what the file leaves out.
+        "config.json": _as_ids(inner.get("eos_token_id", stated.get("eos_token_id"))),
+        "the tokenizer": _as_ids(tokenizer.eos_token_id),
+    }
+
+
+def _check_ends(
+    source: ModelSource, ends: dict[str, tuple[int, ...]], num_tokens: int, config: Any
+) -> None:
+    """Refuse an end that no text can reach."""
+    size = min(num_tokens, int(config.get_text_config().vocab_size))
+    for where, ids in ends.items():
+        bad = next((index for index in ids if index >= size), None)
+        if bad is not None:
+            raise SourceError(
+                f"{where} of {source.name} names the end token {bad}, and the vocabulary has ids "
+                f"0 .. {size - 1}; correct eos_token_id there"
+            )
+
+
+def _as_ids(value: Any) -> tuple[int, ...]:
+    """An id or several, without repetitions."""
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, int) else tuple(dict.fromkeys(int(i) for i in value))
+
+
+def _end_notes(ends: dict[str, tuple[int, ...]]) -> list[str]:
+    """Tell of sources that disagree about the end."""
+    stated = {where: ids for where, ids in ends.items() if ids}
+    if len({frozenset(ids) for ids in stated.values()}) < 2:
+        return []
+    listed = "; ".join(f"{where} says {', '.join(map(str, ids))}" for where, ids in stated.items())
+    return [f"every end token that is named ends a text ({listed})"]
 
 
 def _shown(token: str | None) -> str:

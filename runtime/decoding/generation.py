@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from time import perf_counter
 
+from specdec.engines.forking import check_same_process
 from specdec.runtime.decoding.output import Output
 from specdec.runtime.decoding.parts import Parts
 from specdec.runtime.decoding.results import Chunk, GenerationResult
@@ -50,6 +52,7 @@ class Generation:
         """
         self.prompt_ids = tuple(prompt_ids)
         self._prompt_cut = prompt_cut
+        self._process = os.getpid()
         self._parts = parts
         self._reuse = reuse
         self._cancelled = threading.Event()
@@ -63,6 +66,7 @@ class Generation:
 
     def next_chunk(self) -> Chunk:
         """Play rounds until something can be released or the generation has ended."""
+        check_same_process(self._process)
         began = perf_counter()
         output = self._loop.output
         try:
