@@ -83,7 +83,7 @@ def read_package(path: str | os.PathLike[str], verify_checksums: bool = True) ->
     root = _resolve_root(path)
     manifest = _read_manifest(root)
     files = {name: _resolve_file(root, name, manifest) for name in manifest.files}
-    listed = set(files.values())
+    listed = {Path(os.path.realpath(path)) for path in files.values()}
     for entry in filter(None, (manifest.target, manifest.draft)):
         if entry.backend.startswith("onnxruntime"):
             check_external_data(files[entry.graph], listed)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specdec.engines.load import Package
-from specdec.engines.package.manifest import EngineEntry, Manifest
+from specdec.engines.package.manifest import EngineEntry, GenerationEntry, Manifest
 from specdec.runtime.report.contents import Report
 from specdec.runtime.report.machine import cpu_name
 from specdec.runtime.report.records import from_data
@@ -26,6 +26,8 @@ class Inspection:
     """That wrote the package."""
     target: EngineEntry
     draft: EngineEntry | None
+    generation: GenerationEntry
+    """The model's own defaults: options to ask for, and bans that always hold."""
     source: dict[str, Any]
     """What the package was made from, and how."""
     notes: tuple[str, ...]
@@ -55,6 +57,7 @@ def inspect_package(package: Package, report: Report | None = None) -> Inspectio
         specdec_version=manifest.specdec_version,
         target=manifest.target,
         draft=manifest.draft,
+        generation=manifest.generation,
         source=dict(manifest.source),
         notes=tuple(str(note) for note in notes) if isinstance(notes, list) else (),
         report=report,

@@ -118,9 +118,8 @@ class PromptReader:
         codec = self._codec
         for name, given in (("tools", tools), ("chat_template_kwargs", arguments)):
             if given is not None and not is_messages(prompt):
-                verb = "were" if name.endswith("s") else "was"
                 raise PromptError(
-                    f"{name} {verb} given with a prompt that is not messages; pass messages"
+                    f"{name} were given with a prompt that is not messages; pass messages"
                 )
         if isinstance(prompt, str):
             if codec is None:
@@ -207,9 +206,9 @@ class PromptReader:
         if head > room // 2:  # a system prompt that leaves no room for anything else
             head = self._num_bos(ids)
         dropped = len(ids) - room
-        kept = (
-            f"the first {head} and the last {room - head} are kept" if head else "the rest is kept"
-        )
+        kept = f"the last {room - head}"
+        if head:
+            kept = f"the first {head} and {kept}"
         cut = (
             f"the prompt has {len(ids)} tokens: tokens {head} .. {head + dropped - 1} were cut, "
             f"{kept} are kept"

@@ -7,12 +7,14 @@ import json
 import math
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from specdec.engines import (
     EngineEntry,
     FileEntry,
+    GenerationEntry,
     Manifest,
     PackageError,
     PackageVersionError,
@@ -81,7 +83,11 @@ def test_token_id_0_is_legal() -> None:
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [
-        ("schema_version", ABSENT, ["schema_version is 'missing'", "allowed is the integer 1"]),
+        (
+            "schema_version",
+            ABSENT,
+            ["schema_version is 'missing'", "allowed is an integer, 1 .. 2"],
+        ),
         ("schema_version", "1", ["schema_version is '1'"]),
         ("schema_version", True, ["schema_version is true"]),
         ("specdec_version", ABSENT, ["manifest.specdec_version is missing"]),
@@ -163,14 +169,14 @@ def test_a_broken_file_entry_is_named(entry: object, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "advice"), [(2, "upgrade specdec"), (10**9, "upgrade specdec"), (0, "export")]
+    ("version", "advice"), [(3, "upgrade specdec"), (10**9, "upgrade specdec"), (0, "export")]
 )
 def test_another_schema_version_is_told_apart(version: int, advice: str) -> None:
     tree = {"schema_version": version, "whatever": "a later format holds"}
     with pytest.raises(PackageVersionError) as caught:
         Manifest.from_json(json.dumps(tree))
     message = assert_one_line(caught.value)
-    assert f"schema_version {version}; this release reads 1" in message
+    assert f"schema_version {version}; this release reads 1 .. 2" in message
     assert advice in message
     assert caught.value.code == 12
 
@@ -234,3 +240,62 @@ def test_the_documented_example_loads() -> None:
     manifest = Manifest.from_json(example)
     assert manifest.target.num_layers == 30
     assert manifest.draft is None
+
+
+class TestVersion2:
+    """Named chat templates and generation defaults; what uses neither stays version 1."""
+
+    def make(self) -> Manifest:
+        manifest = make_manifest()
+        files = {**manifest.files, "additional_chat_templates/t.jinja": FileEntry(0, "0" * 64)}
+        named = {"tool_use": "additional_chat_templates/t.jinja"}
+        return dataclasses.replace(
+            manifest,
+            files=files,
+            tokenizer=dataclasses.replace(manifest.tokenizer, chat_templates=named),
+            generation=GenerationEntry({"temperature": 0.6}, (3,), (4, 5), ("num_beams",)),
+        )
+
+    def test_it_reads_what_it_writes(self) -> None:
+        manifest = self.make()
+        document = manifest.to_json()
+        assert json.loads(document)["schema_version"] == 2
+        assert Manifest.from_json(document) == manifest
+
+    def test_an_old_version_does_not_hold_new_fields(self) -> None:
+        for name in ("generation", "tokenizer.chat_templates"):
+            tree = json.loads(self.make().to_json()) | {"schema_version": 1}
+            if name == "generation":
+                del tree["tokenizer"]["chat_templates"]
+            else:
+                del tree["generation"]
+            message = refusal(json.dumps(tree))
+            assert f"{name} is there; allowed is absent in schema_version 1" in message
+
+    @pytest.mark.parametrize(
+        ("change", "words"),
+        [
+            (lambda t: t["generation"].update(surprise=1), "generation is an object with the unk"),
+            (lambda t: t["generation"].update(suppress_tokens=[100]), "suppress_tokens[0] is 100"),
+            (
+                lambda t: t["generation"].update(sampling={"temperature": True}),
+                "an object of finite numbers",
+            ),
+            (
+                lambda t: t["tokenizer"].update(chat_templates={"tool_use": "gone.jinja"}),
+                "tokenizer.chat_templates['tool_use'] is 'gone.jinja'; allowed is a file listed",
+            ),
+            (
+                lambda t: t["tokenizer"].update(chat_templates={"tool_use": "../x"}),
+                "relative paths that stay inside",
+            ),
+            (
+                lambda t: t["tokenizer"].update(chat_templates={"default": "tokenizer.json"}),
+                "the key default",
+            ),
+        ],
+    )
+    def test_a_broken_field_is_named(self, change: Any, words: str) -> None:
+        tree = json.loads(self.make().to_json())
+        change(tree)
+        assert words in refusal(json.dumps(tree))
