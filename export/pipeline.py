@@ -17,7 +17,13 @@ from specdec.export.calibration.scales import ActivationScale
 from specdec.export.checks.device import check_device
 from specdec.export.checks.measuring import check_and_measure
 from specdec.export.checks.reference import Reference, score_golden, score_reference
-from specdec.export.engine_graphs import describe_engine, trace_graph, write_engine
+from specdec.export.engine_graphs import (
+    describe_engine,
+    logits_width,
+    trace_graph,
+    write_engine,
+)
+from specdec.export.genai.model import GenaiModel
 from specdec.export.graphs.layouts import fits_in_place
 from specdec.export.memory import release_memory
 from specdec.export.options import ExportOptions
@@ -124,7 +130,8 @@ def _build(plan: Plan, directory: Path, progress: Progress) -> _Engines:
     with progress.step(f"read target {plan.target.name}"):
         model = load_model(plan.target)
     layout = _layout(model, plan.max_length, "target", built, progress)
-    vocab_size = min(plan.tokenizer.size, model.get_output_embeddings().weight.shape[0])
+    target_recipe = _own_recipe(model) or target_recipe
+    vocab_size = min(plan.tokenizer.size, logits_width(model))
     if plan.draft is not None and not plan.self_draft:
         vocab_size = min(vocab_size, _draft_width(plan))
     built.reference = score_reference(model, plan.tokenizer, vocab_size, plan.max_length)
@@ -172,6 +179,7 @@ def _build_draft(
     with progress.step(f"read draft {source.name}"):
         model = load_model(source)
     layout = _layout(model, plan.draft_max_length, "draft", built, progress)
+    recipe = _own_recipe(model) or recipe
     built.draft_reference = score_reference(
         model, plan.tokenizer, vocab_size, plan.draft_max_length
     )
@@ -192,7 +200,14 @@ def _build_draft(
     _clear(scratch)
 
 
+def _own_recipe(model: Any) -> Recipe | None:
+    """The recipe of a model whose weights are taken as they are, else None."""
+    return model.recipe if isinstance(model, GenaiModel) else None
+
+
 def _layout(model: Any, max_length: int, name: str, built: _Engines, progress: Progress) -> str:
+    if isinstance(model, GenaiModel):
+        return "in_place"
     reason = fits_in_place(model, max_length)
     if reason is None:
         return "in_place"

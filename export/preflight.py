@@ -23,6 +23,12 @@ _BYTES_PER_WEIGHT = 11
 """Disk an export needs at its peak: two float32 graphs, a target and a draft."""
 
 
+_GENAI_NOTE = (
+    "the target is the folder's own engine, its weights as they are: outputs are lossless to that "
+    "engine, not to the weights it was made from; --target-precision does not apply"
+)
+
+
 @dataclass(frozen=True)
 class Plan:
     """A checked export: what to read and how long the caches are."""
@@ -58,7 +64,9 @@ def preflight(options: ExportOptions) -> Plan:
     _check_device(options)
     target = resolve_source(options.target, trust_remote_code=options.trust_remote_code)
     config = load_config(target)
-    _check_decoder(config, target.name)
+    _check_genai(options, target)
+    if not target.is_genai:
+        _check_decoder(config, target.name)
     draft, draft_config = _resolve_draft(options, target, config)
     tokenizer = load_tokenizer(target, config)
     if draft is not None and draft is not target:
@@ -73,6 +81,8 @@ def preflight(options: ExportOptions) -> Plan:
         draft_length = min(max_length, limit) if limit else max_length
     _check_disk(options.out, [config] if draft is target else [config, draft_config])
     notes = [] if is_measured_here(options) else [CPU_NOTE]
+    if target.is_genai:
+        notes.append(_GENAI_NOTE)
     notes += tokenizer.notes
     notes += _notes(config, "target")
     if draft is not None and draft is not target:
@@ -125,6 +135,22 @@ def _check_device(options: ExportOptions) -> None:
         )
 
 
+def _check_genai(options: ExportOptions, target: ModelSource) -> None:
+    """Refuse what the weights of a GenAI folder, which are taken as they are, cannot give."""
+    if not target.is_genai:
+        return
+    if options.draft == "self":
+        raise ExportOptionError(
+            f"{target.name} is a folder of ONNX Runtime GenAI, whose weights are taken as they are "
+            "and not quantized again; choose --draft none, or a folder of a smaller precision"
+        )
+    if options.backend != "onnxruntime" or options.is_for_gpu:
+        raise ExportOptionError(
+            f"{target.name} is a folder of ONNX Runtime GenAI; allowed is --backend onnxruntime "
+            "on the CPU"
+        )
+
+
 def _resolve_draft(
     options: ExportOptions, target: ModelSource, config: Any
 ) -> tuple[ModelSource | None, Any | None]:
@@ -134,7 +160,8 @@ def _resolve_draft(
         return target, config
     draft = resolve_source(options.draft, trust_remote_code=options.trust_remote_code)
     draft_config = load_config(draft)
-    _check_decoder(draft_config, draft.name)
+    if not draft.is_genai:
+        _check_decoder(draft_config, draft.name)
     return draft, draft_config
 
 

@@ -19,6 +19,8 @@ from typing import Any
 
 from specdec.engines.errors import MissingDependencyError
 from specdec.export.errors import SourceError
+from specdec.export.genai.folder import is_genai_folder, read_genai_config
+from specdec.export.genai.model import GenaiModel
 from specdec.export.sources.hub import find_on_hub
 
 __all__ = ["ModelSource", "load_config", "load_model", "reading", "resolve_source"]
@@ -39,6 +41,8 @@ class ModelSource:
     """Folder path or hub id."""
     gguf_file: str | None = None
     trust_remote_code: bool = False
+    is_genai: bool = False
+    """A folder of ONNX Runtime GenAI."""
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -63,6 +67,8 @@ def resolve_source(name: str, *, trust_remote_code: bool = False) -> ModelSource
         if not path.is_file():
             raise SourceError(f"there is no file {name}; allowed is an existing .gguf file")
         return ModelSource(name, str(path.parent), path.name)
+    if path.is_dir() and is_genai_folder(path):
+        return ModelSource(name, str(path), is_genai=True)
     if path.is_dir():
         _check_folder(path)
         return ModelSource(name, str(path), trust_remote_code=trust_remote_code)
@@ -88,6 +94,8 @@ def load_config(source: ModelSource) -> Any:
     Raises:
         SourceError: it cannot be read (no such model, no network, remote code not allowed).
     """
+    if source.is_genai:
+        return read_genai_config(Path(source.location), source.name)
     from transformers import AutoConfig
 
     with reading(source, "configuration"):
@@ -95,11 +103,13 @@ def load_config(source: ModelSource) -> Any:
 
 
 def load_model(source: ModelSource) -> Any:
-    """The model in float32, in evaluation mode.
+    """The model in float32, in evaluation mode; of a GenAI folder its engine (`GenaiModel`).
 
     Raises:
         SourceError: the weights cannot be read.
     """
+    if source.is_genai:
+        return GenaiModel(read_genai_config(Path(source.location), source.name))
     import torch
     from transformers import AutoModelForCausalLM
 

@@ -50,10 +50,14 @@ def load_tokenizer(source: ModelSource, config: Any) -> SourceTokenizer:
     Raises:
         SourceError: there is none, or it has no fast (`tokenizers`) form.
     """
-    from transformers import AutoTokenizer
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+    stated = read_stated(source, "tokenizer_config.json")
+    # transformers 5 writes this name for what version 4 calls a fast tokenizer without a class.
+    generic = stated.get("tokenizer_class") == "TokenizersBackend"
+    reader = PreTrainedTokenizerFast if generic else AutoTokenizer
     with reading(source, "tokenizer"):
-        tokenizer = AutoTokenizer.from_pretrained(source.location, **source.arguments)
+        tokenizer = reader.from_pretrained(source.location, **source.arguments)
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         raise SourceError(
@@ -132,6 +136,9 @@ def _eos_token_ids(
     if source.gguf_file is not None:  # all in one file, which transformers read into both
         named = _as_ids(config.get_text_config().eos_token_id) or _as_ids(tokenizer.eos_token_id)
         return {"the file": named}
+    if source.is_genai:
+        named = config.eos_token_ids
+        return {"genai_config.json": named, "the tokenizer": _as_ids(tokenizer.eos_token_id)}
     stated = read_stated(source, "config.json")
     text = stated.get("text_config")
     inner = text if isinstance(text, dict) else {}
