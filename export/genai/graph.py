@@ -50,9 +50,8 @@ def read_decoder(config: GenaiConfig) -> ir.Model:
             f"{config.num_hidden_layers} layers; make the folder with a GroupQueryAttention graph"
         )
     present = {value.name for value in (*graph.inputs, *graph.outputs)}
-    missing = next(
-        (n for n in ("input_ids", "logits", *config.cache_names.values()) if n not in present), None
-    )
+    wanted = ("input_ids", "logits", *config.cache_names.values())
+    missing = next((value for value in wanted if value not in present), None)
     if missing is not None:
         raise UnsupportedModelError(
             f"the graph of {name} has no {missing!r}; make the folder again"
@@ -74,8 +73,9 @@ def adapt_graph(config: GenaiConfig, max_length: int, directory: Path) -> Path:
     _pass_lengths(graph)
     _score_chosen_rows(graph, config.name)
     values = {value.name: value for value in (*graph.inputs, *graph.outputs)}
+    cache = ir.Shape([1, config.num_key_value_heads, max_length, config.head_size])
     for ours, theirs in config.cache_names.items():
-        values[theirs].name = ours
+        values[theirs].name, values[theirs].shape = ours, cache
     RemoveUnusedNodesPass()(model)
     for value in [value for value in graph.inputs if value.name == "attention_mask"]:
         if value.uses():
