@@ -84,6 +84,11 @@ def read_genai_config(folder: Path, name: str) -> GenaiConfig:
             raise UnsupportedModelError(
                 f"{name} is a pipeline of several graphs; allowed are folders of one decoder"
             )
+        if "sliding_window" in decoder:
+            raise UnsupportedModelError(
+                f"{name} has a sliding_window in {CONFIG}, a cache of the last tokens alone, which "
+                "rejected tokens cannot be taken back from; export from the original weights"
+            )
         ends = model.get("eos_token_id")
         found = GenaiConfig(
             name=name,

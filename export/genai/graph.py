@@ -24,6 +24,11 @@ __all__ = ["adapt_graph", "read_decoder"]
 _ATTENTION = "GroupQueryAttention"
 _SEQLENS, _TOTAL = 5, 6
 """Inputs of the attention node that hold the lengths."""
+_ATTRIBUTES = {
+    *("num_heads", "kv_num_heads", "scale", "local_window_size", "softcap"),
+    *("do_rotary", "rotary_interleaved", "smooth_softmax"),
+}
+"""What may be said of attention: none of these keeps less than every token, or another type."""
 _HEADS = ("MatMul", "MatMulNBits", "Gemm")
 _AFTER_HEAD = ("Cast", "Mul", "Div", "Tanh", "Add")
 
@@ -49,6 +54,13 @@ def read_decoder(config: GenaiConfig) -> ir.Model:
             f"the graph of {name} has {len(attention)} {_ATTENTION} nodes for "
             f"{config.num_hidden_layers} layers; make the folder with a GroupQueryAttention graph"
         )
+    for node in attention:
+        strange = sorted(set(node.attributes) - _ATTRIBUTES)
+        if strange:
+            raise UnsupportedModelError(
+                f"the attention nodes of {name} have {strange[0]}; allowed are a cache of every "
+                f"token and {', '.join(sorted(_ATTRIBUTES))}; export from the original weights"
+            )
     present = {value.name for value in (*graph.inputs, *graph.outputs)}
     wanted = ("input_ids", "logits", *config.cache_names.values())
     missing = next((value for value in wanted if value not in present), None)

@@ -15,6 +15,8 @@ import pytest
 
 from specdec.engines import read_package
 from specdec.export.errors import ExportError, ExportOptionError, SourceError, UnsupportedModelError
+from specdec.export.genai.folder import read_genai_config
+from specdec.export.genai.graph import adapt_graph
 from specdec.export.options import ExportOptions
 from specdec.export.preflight import preflight
 from specdec.runtime import SamplingParams, SpeculativeDecoder
@@ -129,6 +131,11 @@ def spoil(folder: Path, change: Callable[[dict[str, Any]], None]) -> Path:
             "lacks the graph",
         ),
         (lambda c: c["model"].update(eos_token_id=400), SourceError, "the end token 400"),
+        (
+            lambda c: c["model"]["decoder"].update(sliding_window={"window_size": 8}),
+            UnsupportedModelError,
+            "has a sliding_window in genai_config",
+        ),
     ],
 )
 def test_a_wrong_configuration_is_refused_early(
@@ -144,6 +151,67 @@ def test_layers_that_the_graph_does_not_have_are_refused(tmp_path: Path) -> None
     with pytest.raises(UnsupportedModelError, match="2 GroupQueryAttention nodes for 3 layers"):
         export(source, tmp_path / "package", draft="none")
     assert not (tmp_path / "package").exists()
+
+
+def edit_graph(folder: Path, change: Callable[[ir.Model], None]) -> Path:
+    """A copy of the folder with another graph."""
+    copy = Path(shutil.copytree(FOLDER, folder))
+    model = ir.load(copy / "model.onnx")
+    change(model)
+    ir.save(model, copy / "model.onnx")
+    return copy
+
+
+def _window(model: ir.Model) -> None:
+    for node in model.graph:
+        if node.op_type == "GroupQueryAttention":
+            node.attributes.add(ir.AttrInt64("sliding_window_cache", 1))
+
+
+def _masks(model: ir.Model) -> None:
+    """A second use of the mask: it scales the ids."""
+    mask = next(v for v in model.graph.inputs if v.name == "attention_mask")
+    ids = next(v for v in model.graph.inputs if v.name == "input_ids")
+    uses = list(ids.uses())
+    times = ir.node("Mul", [ids, mask])
+    times.outputs[0].name = "masked_ids"
+    model.graph.insert_before(model.graph[0], times)
+    for use in uses:
+        use.node.replace_input_with(use.idx, times.outputs[0])
+
+
+def _another_input(model: ir.Model) -> None:
+    kind = ir.TensorType(ir.DataType.INT64)
+    model.graph.inputs.append(ir.Value(name="beams", shape=ir.Shape([1]), type=kind))
+
+
+def _other_attention(model: ir.Model) -> None:
+    for node in model.graph:
+        if node.op_type == "GroupQueryAttention":
+            node.op_type = "MultiHeadAttention"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (_window, "attention nodes of .* have sliding_window_cache"),
+        (_another_input, "has an input 'beams'"),
+        (_other_attention, "0 GroupQueryAttention nodes for 2 layers"),
+    ],
+)
+def test_a_graph_of_another_kind_is_refused(
+    tmp_path: Path, change: Callable[[ir.Model], None], words: str
+) -> None:
+    source = edit_graph(tmp_path / "folder", change)
+    with pytest.raises(UnsupportedModelError, match=words):
+        export(source, tmp_path / "package", draft="none")
+    assert not (tmp_path / "package").exists()
+
+
+def test_a_mask_that_is_used_otherwise_is_refused(tmp_path: Path) -> None:
+    source = edit_graph(tmp_path / "folder", _masks)
+    with pytest.raises(UnsupportedModelError, match="its attention_mask for more than its length"):
+        adapt_graph(read_genai_config(source, "it"), 64, tmp_path)
 
 
 @pytest.mark.parametrize(
