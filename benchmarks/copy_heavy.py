@@ -1,4 +1,4 @@
-"""Look-up drafting where the answer repeats the prompt: quotes, edits, retrieval.
+"""Time look-up drafting where the answer repeats the prompt: quotes, edits, retrieval.
 
     python benchmarks/copy_heavy.py PACKAGE [--tokens 256] [--repeats 3] [--temperature 0]
 
@@ -18,13 +18,15 @@ from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 
+from specdec.engines.storage.writing import write_file
 from specdec.runtime import SamplingParams, SpeculativeDecoder
-from specdec.runtime.report.machine import describe_machine
-from specdec.runtime.report.prompt_set import prompt_ids
-from specdec.runtime.report.runs import BenchPrompt, Run, Variant, play_interleaved
+from specdec.runtime.decoding.parts import DrafterName
+from specdec.runtime.report.measuring.machine import describe_machine
+from specdec.runtime.report.measuring.prompt_set import prompt_ids
+from specdec.runtime.report.measuring.runs import BenchPrompt, Run, Variant, play_interleaved
 
 PROMPTS = Path(__file__).with_name("copy_prompts.json")
-DRAFTERS = ("ngram", "model", "hybrid")
+DRAFTERS: tuple[DrafterName, ...] = ("ngram", "model", "hybrid")
 RUN = 8
 
 __all__ = ["copied_share", "main", "speedups"]
@@ -83,7 +85,7 @@ def main() -> None:
     rows = report(prompts, runs)
     if options.json:
         document = {"machine": machine, "rows": rows}
-        options.json.write_text(json.dumps(document, indent=1), encoding="utf-8")
+        write_file(options.json, json.dumps(document, indent=1))
 
 
 def report(prompts: Sequence[BenchPrompt], runs: Sequence[Run]) -> list[dict[str, object]]:
@@ -96,7 +98,7 @@ def report(prompts: Sequence[BenchPrompt], runs: Sequence[Run]) -> list[dict[str
         answer = plain[0].token_ids
         share = copied_share(prompt.token_ids, answer)
         speed = median(run.stats.tokens_per_second for run in plain)
-        gains = {name: median(speedups(runs, index, name)) for name in DRAFTERS}
+        gains: dict[str, float] = {name: median(speedups(runs, index, name)) for name in DRAFTERS}
         cells = " | ".join(f"{gain:.2f}" for gain in gains.values())
         print(f"| {prompt.category} | {len(answer)} | {share:.0%} | {speed:.1f} | {cells} |")
         row = {"prompt": prompt.category, "tokens": len(answer), "copied": share, "plain": speed}

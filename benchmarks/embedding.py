@@ -1,4 +1,4 @@
-"""What embedding costs: the C path against Python's, memory, waiting threads, a soak.
+"""Measure the cost of embedding: the C path against Python's, memory, waiting threads, a soak.
 
     python benchmarks/embedding.py PACKAGE [--pairs 30] [--tokens 64] [--soak 2000]
 

@@ -1,4 +1,4 @@
-"""Does the package's GPU path work on this machine, and how fast is it? One command.
+"""Check the GPU path of packages on this machine, and measure its speed, with one command.
 
     python benchmarks/gpu_check.py [--device cuda:0] [--budget-minutes 8] [--json FILE]
     python benchmarks/gpu_check.py --device cpu --made-for cuda --tiny      # on any machine
@@ -22,7 +22,6 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,9 @@ from gpu.table import table
 
 from specdec.engines import Device, SpecdecError, require_provider
 from specdec.engines.cuda_driver import CudaDevice
-from specdec.runtime.report.machine import describe_machine
+from specdec.engines.release import VERSION
+from specdec.engines.storage.writing import write_file
+from specdec.runtime.report.measuring.machine import describe_machine
 
 __all__ = ["main", "verdict"]
 
@@ -69,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
             """The document so far, which a run that is cut off leaves behind."""
             document = {
                 "format": 1,
-                "specdec_version": version("specdec"),
+                "specdec_version": VERSION,
                 "device": setup.device,
                 "made_for": setup.made_for,
                 "tiny": setup.tiny,
@@ -81,7 +82,7 @@ def main(arguments: list[str] | None = None) -> int:
             }
             if options.json:
                 text = json.dumps(document, indent=1, allow_nan=False)
-                options.json.write_text(f"{text}\n", encoding="utf-8")
+                write_file(options.json, f"{text}\n")
             return document
 
         with building(setup) if set(names) & set(BUILT) else nullcontext():
@@ -154,7 +155,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 def _folder(given: Path | None, made_for: str) -> Iterator[Path]:
     """Where packages go; what is reused was made for the same kind of device by the same code."""
     if given is not None:
-        folder = given.resolve() / f"{made_for}-{version('specdec')}-{_code():08x}"
+        folder = given.resolve() / f"{made_for}-{VERSION}-{_code():08x}"
         folder.mkdir(parents=True, exist_ok=True)
         yield folder
         return

@@ -12,6 +12,7 @@ import argparse
 import os
 import platform
 import statistics
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ from specdec.runtime import SamplingParams, SpeculativeDecoder
 
 VOCABULARIES = (49_152, 151_936)
 NUM_ROWS = 61
-SETTINGS = {
+SETTINGS: dict[str, dict[str, Any]] = {
     "greedy": {},
     "T 0.7, full": {"temperature": 0.7},
     "T 0.7, top-k 50": {"temperature": 0.7, "top_k": 50},
@@ -95,7 +96,7 @@ def main() -> None:
     options = parser.parse_args()
     print(f"{platform.machine()}, {os.cpu_count()} CPUs, NumPy {np.__version__}")
     print(f"K = {options.draft_tokens}, {options.tokens} tokens; host ms per round (tokens/round)")
-    verifiers = ("block", "token", "coupled")
+    verifiers: tuple[Literal["block", "token", "coupled"], ...] = ("block", "token", "coupled")
     print(f"{'vocabulary':>10}  {'setting':<24}" + "".join(f"{v:>16}" for v in verifiers))
     for vocab_size in VOCABULARIES:
         rows = logits_like_a_models(vocab_size, 1)

@@ -1,4 +1,4 @@
-"""Draft-length policies on a virtual clock: record what they meet once, replay any of them.
+"""Compare draft-length policies on a virtual clock: record a trace once, replay any policy.
 
     python benchmarks/policy.py record PACKAGE TRACE [--tokens 96] [--contexts 0,512,2048]
     python benchmarks/policy.py replay TRACE [--state shared] [--drafter both] [--weaken 1]
@@ -102,9 +102,9 @@ def replay(trace: Trace, state: str, drafter: str, plays: int) -> None:
     print("| context | T | category | auto | best fixed K | auto over it | worst prompt |")
     print("|---|---|---|---|---|---|---|")
     gains = []
-    for (context, temperature, category), spent in sorted(seconds.items()):
-        best = min((str(k) for k in (0, *FIXED)), key=lambda k: spent[k])
-        gain, fixed_gain = spent["0"] / spent["auto"], spent["0"] / spent[best]
+    for (context, temperature, category), sums in sorted(seconds.items()):
+        best = min((str(k) for k in (0, *FIXED)), key=sums.__getitem__)
+        gain, fixed_gain = sums["0"] / sums["auto"], sums["0"] / sums[best]
         gains.append((gain, fixed_gain))
         print(
             f"| {context} | {temperature:g} | {category} | {gain:.2f} "

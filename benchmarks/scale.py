@@ -1,4 +1,4 @@
-"""How the speed-up changes with context, with the length of the output, and with a cheaper draft.
+"""Measure the speed-up over context, length of the output, and cost of the draft.
 
     python benchmarks/scale.py PACKAGE [--part context] [--part output] [--part depth]
 
@@ -19,9 +19,10 @@ from demo.deep_model import write_deep_model
 from demo.scale_point import HEADER, Point, measure_point
 from demo.weights import default_cache, write_folder
 
+from specdec.engines.storage.writing import write_file
 from specdec.runtime import SpeculativeDecoder
-from specdec.runtime.report.machine import describe_machine
-from specdec.runtime.report.prompt_set import load_prompts, load_texts, prompt_ids
+from specdec.runtime.report.measuring.machine import describe_machine
+from specdec.runtime.report.measuring.prompt_set import load_prompts, load_texts, prompt_ids
 
 CONTEXTS = (256, 512, 1024, 2048, 4096)
 OUTPUTS = (32, 128, 512, 1024)
@@ -55,7 +56,7 @@ def main() -> None:
             (context if part == "context" else output)(decoder, options, rows)
     if options.json:
         document = {"machine": machine, "rows": rows}
-        options.json.write_text(json.dumps(document, indent=1), encoding="utf-8")
+        write_file(options.json, json.dumps(document, indent=1))
 
 
 def context(

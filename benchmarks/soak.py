@@ -1,4 +1,4 @@
-"""A soak: many mixed requests on one decoder, with the process's memory before and after.
+"""Soak test: many mixed requests on one decoder, with the process's memory before and after.
 
 Requests are greedy and sampled, with every verifier, options of every kind, streams that are
 closed early, sessions, reused prefixes, and requests that are refused. Memory is read after a
@@ -18,17 +18,18 @@ import platform
 import random
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from specdec.runtime import PromptError, SamplingParams, Session, SpeculativeDecoder
-from specdec.runtime.report.memory import resident_memory
+from specdec.runtime.report.measuring.memory import resident_memory
 
 __all__ = ["SoakResult", "soak"]
 
 WARM_UP = 100
 WORDS = ("the", "of", "and", "is", "with", "that", "this", "你好", "café", "😀", "def", "x1", "\n")
-OPTIONS = (
+OPTIONS: tuple[dict[str, Any], ...] = (
     {},
     {"temperature": 0.7, "top_p": 0.9},
     {"temperature": 1.0, "top_k": 20, "verify": "token"},

@@ -15,9 +15,10 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+from specdec.engines.storage.writing import write_file
 from specdec.runtime import SamplingParams, SpeculativeDecoder
-from specdec.runtime.report.machine import describe_machine
-from specdec.runtime.report.prompt_set import load_prompts, one_per_category, prompt_ids
+from specdec.runtime.report.measuring.machine import describe_machine
+from specdec.runtime.report.measuring.prompt_set import load_prompts, one_per_category, prompt_ids
 
 FIXED = (1, 2, 3, 4, 5, 6, 8, 10)
 
@@ -77,7 +78,7 @@ def main() -> None:
     mean = statistics.geometric_mean(row["ratios"]["auto"] for row in rows)
     print(f"auto over plain, geometric mean of {len(rows)} prompts: {mean:.2f}")
     if arguments.json:
-        arguments.json.write_text(json.dumps(rows, indent=2), encoding="utf-8")
+        write_file(arguments.json, json.dumps(rows, indent=2))
 
 
 if __name__ == "__main__":

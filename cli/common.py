@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import shell_complete
+
+from specdec.cli.command import completion_variable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,13 +48,17 @@ def invoke(command: click.Command, arguments: Sequence[str] | None = None) -> in
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
     given = sys.argv[1:] if arguments is None else list(arguments)
+    name = command.name or "specdec"
+    variable = completion_variable(name)
+    if variable in os.environ:  # a shell wants a word completed
+        return shell_complete(command, {}, name, variable, os.environ[variable])
     try:
         # Not `command.main`: it has its own mind about Ctrl-C and closed pipes.
-        with command.make_context(command.name, given) as context:
+        with command.make_context(name, given) as context:
             code = int(command.invoke(context))
         sys.stdout.flush()
         return code
-    except click.exceptions.Exit as done:  # --help
+    except click.exceptions.Exit as done:  # --help, --version
         return done.exit_code
     except click.UsageError as error:
         error.show()
@@ -62,7 +69,9 @@ def invoke(command: click.Command, arguments: Sequence[str] | None = None) -> in
     except BrokenPipeError:
         _discard_stdout()
         return EXIT_DONE
-    except Exception as error:
+    except (SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # a panic of a library in Rust is no Exception
         if os.environ.get("SPECDEC_DEBUG") == "1":
             raise
         return _explain(error)
@@ -105,7 +114,7 @@ def one_line(message: str) -> str:
     return " ".join(message.split())
 
 
-def _explain(error: Exception) -> int:
+def _explain(error: BaseException) -> int:
     """Print the reason of a failure in one line; return the exit code."""
     from specdec.engines.errors import SpecdecError
 

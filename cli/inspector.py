@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from specdec.cli.command import specdec_command
 from specdec.cli.common import EXIT_DONE, error_console, invoke
-from specdec.cli.options.loading import gpu_options, ort_options
+from specdec.cli.options.given import refuse_without_effect
+from specdec.cli.options.loading import ort_options, placement_names, placement_options
+from specdec.cli.options.table import SHARED, with_options
 
 if TYPE_CHECKING:
     from specdec.engines.load import Package
@@ -25,7 +28,7 @@ def main() -> None:
     sys.exit(invoke(command))
 
 
-@click.command("specdec-inspect", context_settings={"help_option_names": ["-h", "--help"]})
+@specdec_command("specdec-inspect")
 @click.argument("path", metavar="DIR", type=click.Path(exists=True, path_type=Path))
 @click.option(
     "--measure",
@@ -41,31 +44,35 @@ def main() -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write the report as one self-contained page.",
 )
-@click.option("--device", metavar="cpu|cuda:N", default="cpu", help="Of the target. [cpu]")
-@click.option("--draft-device", metavar="cpu|cuda:N", help="Of the draft. [the target's]")
-@gpu_options
-@click.option("--threads", type=click.IntRange(min=1), help="CPU threads of each engine.")
-@click.option("--no-checksums", is_flag=True, help="Do not hash the package's files.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document; docs/report.schema.json.")
+@placement_options
+@with_options(
+    SHARED["no_checksums"],
+    SHARED["json"].but(help="One JSON document, of the schema docs/report.schema.json."),
+)
 def command(
     path: Path, level: str | None, save: bool, html: Path | None, as_json: bool, **options: Any
 ) -> int:
     """Show the package DIR and its report."""
-    if save and level is None:
-        raise click.UsageError("--save stores a new measurement; add --measure short or full")
+    if level is None:
+        if save:
+            raise click.UsageError("--save stores a new measurement; add --measure short or full")
+        refuse_without_effect("without --measure", *placement_names)
     from specdec.engines.load import read_package
+    from specdec.engines.storage.writing import check_output, write_file
     from specdec.runtime.report.inspection import inspect_package
     from specdec.runtime.report.records import to_data
 
+    if html is not None:
+        check_output(html)
     package = read_package(path, verify_checksums=not options["no_checksums"])
     report = None if level is None else _measure(package, level, options)
     if save and report is not None:
         _save(package, report)
     inspection = inspect_package(package, report)
     if html is not None:
-        from specdec.runtime.report.page import render_page
+        from specdec.runtime.report.drawing.page import render_page
 
-        html.write_text(render_page(inspection), encoding="utf-8")
+        write_file(html, render_page(inspection))
     if as_json:
         click.echo(json.dumps(to_data(inspection), ensure_ascii=False, allow_nan=False))
         return EXIT_DONE
@@ -84,7 +91,7 @@ def _measure(package: Package, level: Any, options: dict[str, Any]) -> Report:
     from specdec.engines.load import load_package
     from specdec.runtime.report import measure_package
     from specdec.runtime.report.inspection import stored_report
-    from specdec.runtime.report.memory import resident_memory
+    from specdec.runtime.report.measuring.memory import resident_memory
 
     progress = for_console(error_console())
     stored = stored_report(package.manifest)
@@ -93,7 +100,7 @@ def _measure(package: Package, level: Any, options: dict[str, Any]) -> Report:
         package.path,
         device=options["device"],
         draft_device=options["draft_device"],
-        num_threads=options["threads"],
+        num_threads=options["num_threads"],
         verify_checksums=False,
         ort=ort_options(options),
     ) as loaded:
@@ -102,7 +109,7 @@ def _measure(package: Package, level: Any, options: dict[str, Any]) -> Report:
             level=level,
             load_seconds=time.perf_counter() - started,
             resident=resident_memory(),
-            num_threads=options["threads"],
+            num_threads=options["num_threads"],
             candidates=() if stored is None else stored.candidates,
             step=progress.step,
         )

@@ -1,4 +1,8 @@
-"""One model with its KV cache on one device, and the package directory it comes from."""
+"""One model with its KV cache on one device (`Engine`), and the package it is loaded from.
+
+Everything may use it; it may use NumPy, ONNX Runtime and, once an engine of it is loaded,
+TensorRT.
+"""
 
 from specdec.engines.devices import Device, available_devices, require_provider
 from specdec.engines.engine import Engine, EngineInfo, check_forward
@@ -8,6 +12,7 @@ from specdec.engines.errors import (
     EngineError,
     MissingDependencyError,
     NumericalError,
+    OutputError,
     PackageError,
     PackageIntegrityError,
     PackageVersionError,
@@ -46,6 +51,7 @@ __all__ = [
     "MissingDependencyError",
     "NumericalError",
     "OrtOptions",
+    "OutputError",
     "Package",
     "PackageError",
     "PackageIntegrityError",

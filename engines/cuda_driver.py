@@ -1,4 +1,4 @@
-"""The few calls of the CUDA driver that an engine on a GPU needs, through ctypes.
+"""The calls of the CUDA driver that an engine on a GPU needs, through ctypes.
 
 No Python package of CUDA is required: `libcuda.so.1` comes with the driver itself. Every call
 that fails raises `DeviceError` with the driver's own words. Pointers and handles are integers.
@@ -92,8 +92,8 @@ class CudaDevice:
     def memory(self) -> tuple[int, int]:
         """(free, total) bytes of the GPU.
 
-        One that shares the system's memory (Jetson) does not count as free what the system would
-        give up, such as the files it keeps in memory: there the system is asked, too.
+        A GPU that shares the system's memory (Jetson) does not count memory that the system can
+        reclaim, such as its file cache: there the system's own figure is used too.
         """
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         self._call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
@@ -175,7 +175,7 @@ class CudaDevice:
 def visiting(
     index: int, open_device: Callable[[int], CudaDevice] = CudaDevice
 ) -> Iterator[CudaDevice]:
-    """GPU number `index` for a question; the thread's own context is current again afterwards."""
+    """GPU number `index` for a query; the thread's own context is current again afterwards."""
     gpu = open_device(index)
     try:
         yield gpu
@@ -184,7 +184,7 @@ def visiting(
 
 
 def _available_memory() -> int:
-    """Bytes that the system could give to a process, 0 when it does not say."""
+    """Bytes that the system could give to a process, 0 where it gives no figure."""
     try:
         text = Path("/proc/meminfo").read_text(encoding="ascii")
     except OSError:

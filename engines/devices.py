@@ -1,4 +1,4 @@
-"""Devices: where an engine runs, and whether this installation can run there.
+"""Devices that engines run on, and checks that this installation and machine have them.
 
 `onnxruntime` and `onnxruntime-gpu` install the same module, and the GPU build imports on a
 machine without a GPU. So two questions are kept apart: does the installed build have the
@@ -22,6 +22,7 @@ TENSORRT = "TensorrtExecutionProvider"
 _ALLOWED = '"cpu", "cuda" or "cuda:N" with N = 0, 1, ...'
 _PATTERN = re.compile(r"cpu|cuda(?::(0|[1-9][0-9]{0,2}))?")
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+_WHEELS = {"cpu": "onnxruntime", "cuda": "onnxruntime-gpu"}
 
 
 @dataclass(frozen=True, order=True)
@@ -82,8 +83,8 @@ def require_provider(device: Device, *, tensorrt: bool = False) -> None:
     if device.provider not in onnxruntime.get_available_providers():
         raise MissingDependencyError(
             f"device {device} needs {device.provider}, which the installed ONNX Runtime "
-            f"{onnxruntime.__version__} lacks; run: pip uninstall onnxruntime && "
-            f'pip install "specdec[{device.kind}]" (the cpu and cuda extras exclude each other)'
+            f"{onnxruntime.__version__} lacks; run: pip uninstall onnxruntime "
+            f"onnxruntime-gpu && pip install {_WHEELS[device.kind]}"
         )
     if tensorrt and device.kind == "cuda" and TENSORRT not in onnxruntime.get_available_providers():
         raise MissingDependencyError(
@@ -110,15 +111,32 @@ def available_devices() -> list[Device]:
     return [Device("cpu"), *(Device("cuda", index) for index in range(gpus))]
 
 
-def _import_onnxruntime(extra: str) -> Any:
+def _import_onnxruntime(kind: str) -> Any:
     try:
         import onnxruntime
     except ImportError as error:
+        if _was_interrupted(error):
+            raise KeyboardInterrupt from error
         raise MissingDependencyError(
             f"ONNX Runtime cannot be imported ({' '.join(str(error).split())}); run: "
-            f'pip install "specdec[{extra}]" (extras cpu and cuda exclude each other)'
+            f"pip install {_WHEELS[kind]}"
         ) from error
     return onnxruntime
+
+
+def _was_interrupted(error: BaseException) -> bool:
+    """Whether Ctrl-C is behind an error: extension modules turn it into an ImportError."""
+    seen: list[BaseException] = []
+    pending: list[BaseException | None] = [error]
+    while pending:
+        found = pending.pop()
+        if found is None or any(found is other for other in seen):
+            continue
+        if isinstance(found, KeyboardInterrupt):
+            return True
+        seen.append(found)
+        pending += [found.__cause__, found.__context__]
+    return False
 
 
 def _find_gpus() -> tuple[int, str]:

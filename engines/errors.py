@@ -15,6 +15,7 @@ __all__ = [
     "ForkedError",
     "MissingDependencyError",
     "NumericalError",
+    "OutputError",
     "PackageError",
     "PackageIntegrityError",
     "PackageVersionError",
@@ -33,6 +34,12 @@ class MissingDependencyError(SpecdecError):
     """An optional dependency is not installed; the message holds the pip line."""
 
     code = 2
+
+
+class OutputError(SpecdecError):
+    """A file cannot be written where it was asked for; what was there is as it was."""
+
+    code = 3
 
 
 class PackageError(SpecdecError):

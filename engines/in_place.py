@@ -1,4 +1,4 @@
-"""What engines have in common whose cache is one set of buffers, written in place."""
+"""Base of the engines whose KV cache is one set of buffers, written in place."""
 
 from __future__ import annotations
 
@@ -29,6 +29,9 @@ class InPlaceEngine(Generic[CacheT]):
         self._cache = cache
         self._prefill_chunk = prefill_chunk
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self._info.name!r}, {self._info.max_length} of context>"
+
     @property
     def info(self) -> EngineInfo:
         """Static facts about the engine."""
@@ -36,12 +39,12 @@ class InPlaceEngine(Generic[CacheT]):
 
     @property
     def cache(self) -> CacheT:
-        """The KV cache, which an engine of the same geometry may share."""
+        """The KV cache; an engine of the same geometry may use it too."""
         return self._cache
 
     @property
     def length(self) -> int:
-        """Tokens whose keys and values are in the cache (shared with whoever shares it)."""
+        """Tokens whose keys and values are in the cache; engines on one cache have one length."""
         return self._cache.length
 
     @property

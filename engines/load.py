@@ -14,6 +14,7 @@ from specdec.engines.errors import EngineError
 from specdec.engines.onnxruntime.memory import Need, check_gpu_memory
 from specdec.engines.onnxruntime.options import DEFAULT_ORT_OPTIONS, OrtOptions, check_applies
 from specdec.engines.package.manifest import EngineEntry, Manifest
+from specdec.engines.package.operators import check_operators
 from specdec.engines.package.reader import Package, read_package
 from specdec.engines.package.strict_json import shown
 
@@ -23,7 +24,7 @@ _TENSORRT = ("tensorrt", "tensorrt-rtx")
 _BACKENDS = ("onnxruntime", "onnxruntime-tensorrt", *_TENSORRT)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LoadedPackage:
     """A package and its engines; close it, or use it in a `with`, to free them."""
 
@@ -71,6 +72,10 @@ class LoadedPackage:
                 self.draft.close()
         finally:
             self.target.close()
+
+    def __repr__(self) -> str:
+        draft = "no draft" if self.draft is None else "target and draft"
+        return f"<LoadedPackage: {str(self.path)!r}, {draft}>"
 
     def __enter__(self) -> LoadedPackage:
         return self
@@ -137,7 +142,8 @@ def load_engines(
     """Build the engines of a package that is known to be sound.
 
     `specdec-export` checks its engines so before it writes a manifest; all others want
-    `load_package`. Arguments and errors are those of `load_package`, without `PackageError`.
+    `load_package`. Arguments and errors are those of `load_package`; `PackageError` only for an
+    operator that is not allowed.
     """
     target_device = Device.parse(device)
     other_device = target_device if draft_device is None else Device.parse(draft_device)
@@ -160,6 +166,9 @@ def load_engines(
         graph = package.files[draft_entry.graph]
         needs.append(Need("draft", graph, draft_entry, other_device, own_cache=not shares))
     check_gpu_memory(needs)
+    for entry in filter(None, (target_entry, draft_entry)):
+        if entry.backend not in _TENSORRT:
+            check_operators(package.files[entry.graph], ort.allow_operators)
     target = _load_engine(
         package,
         target_entry,

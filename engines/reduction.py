@@ -1,11 +1,11 @@
-"""Logits reduced where they are: the few figures of a row that a choice needs.
+"""Reduce rows of logits on the engine's device to the few values that choosing a token needs.
 
 A row of logits has 50 to 250 thousand columns. A greedy choice needs one of them, top-k sampling
-k. An engine that can work that out on its own device returns `ReducedRow`s instead, and keeps the
-full rows for the cases that the few figures do not settle.
+k. An engine that can compute those on its own device returns `ReducedRow`s instead, and keeps the
+full rows for the cases in which the reduced values do not suffice.
 
-Nothing here decides a distribution: that is up to the caller, who must get from a reduced row
-the very result that the full row would give, and asks for the full row otherwise.
+The caller forms the distribution. It must get from a reduced row exactly the result that the full
+row would give, and reads the full row otherwise.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["ReducedRow", "ReducingEngine", "Reduction"]
 
 @dataclass(frozen=True)
 class Reduction:
-    """What is wanted of each row."""
+    """Which values of each row to compute."""
 
     count: int
     """How many of the best tokens, 1 .. vocab_size; 1 asks for the best alone."""
@@ -40,7 +40,7 @@ class ReducedRow:
     values: NDArray[np.float32]
     """float32 [count], their logits, descending."""
     is_unique: bool
-    """No other token has the best logit. A device breaks ties by rules of its own."""
+    """Whether no other token has the best logit (devices break ties differently)."""
     checksum: float
     """NaN or +inf when the row holds one: its sum, or its mass."""
     mass: float | None
@@ -59,7 +59,7 @@ class ReducingEngine(Protocol):
     """An `Engine` that can reduce its logits."""
 
     def reduces(self, reduction: Reduction) -> bool:
-        """Whether it pays here to ask for this reduction rather than for full rows."""
+        """Whether this reduction is faster on this device than reading full rows."""
         ...
 
     def forward_reduced(

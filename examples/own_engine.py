@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 from array import array
 
+import numpy as np
 from numpy.typing import NDArray
 
 from specdec.engines import EngineInfo, check_forward
@@ -54,13 +55,16 @@ class BigramEngine:
         """Tokens in the cache."""
         return len(self.cached)
 
-    def forward(self, token_ids: NDArray, num_logits: int) -> ctypes.Array[ctypes.c_float]:
+    def forward(
+        self, token_ids: NDArray[np.int64], num_logits: int
+    ) -> ctypes.Array[ctypes.c_float]:
         """Append ids; return the last `num_logits` rows of logits, in the host's memory."""
         check_forward(self.info, self.length, token_ids, num_logits)
         self.cached += token_ids[0].tolist()
         width = len(LETTERS)
         for row, token in enumerate(self.cached[self.length - num_logits :]):
-            self.memory[row * width : (row + 1) * width] = self.scores[token]
+            for column, score in enumerate(self.scores[token]):
+                self.memory[row * width + column] = score
         return (ctypes.c_float * (num_logits * width)).from_buffer(self.memory)
 
     def truncate(self, length: int) -> None:

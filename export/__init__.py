@@ -1,4 +1,8 @@
-"""Turn a target and a draft model into a package that `specdec.runtime` runs."""
+"""Convert a target and a draft model to a package that `specdec.runtime` runs.
+
+The commands and the benchmarks use it; it may use torch, transformers, Optimum, ONNX, the engines
+and the runtime.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +28,7 @@ __all__ = [
     "write_simulated_package",
 ]
 
+_WHEELS = {"optimum": "optimum-onnx", "onnx_ir": "onnx-ir", "google": "protobuf"}
 _LAZY = {
     "ExportOptions": "options",
     "ExportReport": "report",
@@ -47,7 +52,7 @@ def __getattr__(name: str) -> Any:
         if error.name is None or error.name.startswith("specdec"):
             raise
         raise MissingDependencyError(
-            f"exporting needs {error.name}, which is not installed; "
-            'run: pip install "specdec[export,cpu]"'
+            f"exporting needs {error.name}, which is not installed; run: pip install "
+            f"{_WHEELS.get(error.name, error.name)} (docs/export.md lists all that an export needs)"
         ) from error
     return getattr(module, name)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from specdec.engines.devices import Device
@@ -19,7 +19,7 @@ from specdec.engines.engine import Engine
 from specdec.engines.errors import SpecdecError
 from specdec.engines.onnxruntime.load import load_ort_engine
 from specdec.engines.package.manifest import EngineEntry
-from specdec.export.engine_graphs import write_engine
+from specdec.export.engine_graphs import with_recipe, write_engine
 from specdec.export.errors import ExportCheckError
 from specdec.export.memory import release_memory
 from specdec.export.progress import Progress
@@ -37,7 +37,7 @@ CANDIDATES = tuple(recipe for recipe in RECIPES.values() if recipe.method != "no
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a draft is tried with."""
+    """The target, tokenizer and device that draft recipes are measured with."""
 
     target_graph: Path
     target: EngineEntry
@@ -77,7 +77,7 @@ def choose_draft(
     """
     if around.device.kind == "cuda":
         recipes = [CUDA_RECIPES[r.name] for r in recipes if r.name in CUDA_RECIPES]
-    entries = {recipe.name: _entry(draft, recipe) for recipe in recipes}
+    entries = {recipe.name: with_recipe(draft, recipe) for recipe in recipes}
     folders = {recipe.name: directory.with_name(f"draft-{recipe.name}") for recipe in recipes}
     failed: list[Candidate] = []
     kept: dict[str, list[str]] = {}
@@ -154,10 +154,6 @@ def _load(
         num_threads=around.num_threads,
         share_cache_with=share_cache_with,
     )
-
-
-def _entry(draft: EngineEntry, recipe: Recipe) -> EngineEntry:
-    return replace(draft, recipe=recipe.name, storage=recipe.storage, compute=recipe.compute)
 
 
 def _failure(recipe: Recipe, error: Exception) -> Candidate:

@@ -1,8 +1,9 @@
-"""From a torch model to engine graphs on disk."""
+"""Trace a torch model to a graph, and write engine graphs of a recipe from it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from specdec.export.weights.quantize import quantize
 from specdec.export.weights.recipes import Recipe
 from specdec.export.weights.store import store_fp16
 
-__all__ = ["describe_engine", "logits_width", "trace_graph", "write_engine"]
+__all__ = ["describe_engine", "logits_width", "trace_graph", "with_recipe", "write_engine"]
 
 _PREFILL_CHUNK = {"in_place": 256, "concatenated": 64}
 
@@ -148,4 +149,15 @@ def describe_engine(
         kv_dtype=recipe.kv_dtype,
         prefill_chunk=min(_PREFILL_CHUNK[layout], max_length),
         shares_target_cache=shares_target_cache,
+    )
+
+
+def with_recipe(entry: EngineEntry, recipe: Recipe) -> EngineEntry:
+    """The entry of the same model's engine with another recipe."""
+    return replace(
+        entry,
+        storage=recipe.storage,
+        compute=recipe.compute,
+        recipe=recipe.name,
+        kv_dtype=recipe.kv_dtype,
     )

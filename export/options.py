@@ -1,11 +1,12 @@
-"""What a caller asks of an export, checked once."""
+"""Options of an export, validated when constructed."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from os import PathLike
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from specdec.export.errors import ExportOptionError
 from specdec.export.weights.recipes import Recipe, find_recipe
@@ -17,6 +18,15 @@ _BUILT = ("tensorrt", "tensorrt-rtx")
 _BACKENDS = ("onnxruntime", "onnxruntime-tensorrt", *_BUILT)
 _DEVICES = ("cpu", "cuda")
 _MIN_LENGTH = 16
+_KINDS: dict[str, tuple[Any, str]] = {
+    "str": (str, "a string"),
+    "bool": (bool, "True or False"),
+    "int": (int, "an integer"),
+    "float": ((int, float), "a number"),
+    "Path": ((str, PathLike), "a path"),
+    "tuple[str, ...]": ((tuple, list), "a tuple of strings"),
+}
+"""Annotation of a field -> what its value must be an instance of, and that in words."""
 _REPORTS = ("none", "short", "full")
 
 
@@ -68,6 +78,7 @@ class ExportOptions:
     """Fail when the pair measures slower than this many times plain decoding."""
 
     def __post_init__(self) -> None:
+        self._check_types()
         if self.target_precision not in _TARGET_PRECISIONS:
             raise ExportOptionError(
                 f"target precision {self.target_precision!r} is not known; "
@@ -125,6 +136,19 @@ class ExportOptions:
     def is_for_gpu(self) -> bool:
         """Whether a GPU is to run the engines."""
         return self.is_tensorrt or self.device == "cuda"
+
+    def _check_types(self) -> None:
+        """Refuse what later checks would compare or convert, with an error of their own."""
+        for item in fields(self):
+            value, kind = getattr(self, item.name), str(item.type)
+            if value is None and kind.endswith("| None"):
+                continue
+            wanted, allowed = _KINDS.get(kind.removesuffix(" | None"), (object, ""))
+            is_flag = isinstance(value, bool) and wanted is not bool
+            if not isinstance(value, wanted) or (is_flag and wanted is not object):
+                raise ExportOptionError(f"{item.name} is {value!r}; allowed is {allowed}")
+            if kind.startswith("Path"):
+                object.__setattr__(self, item.name, Path(value))
 
     def _check_build_options(self) -> None:
         if self.is_tensorrt and self.device != "cpu":

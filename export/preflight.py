@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from specdec.engines.onnxruntime.gpu import find_cuda_libraries
+from specdec.engines.storage.writing import readable_size
 from specdec.export.calibration.texts import CalibrationTexts, load_calibration
 from specdec.export.checks.device import CPU_NOTE, check_device, is_measured_here
 from specdec.export.errors import ExportError, ExportOptionError, UnsupportedModelError
 from specdec.export.options import ExportOptions
 from specdec.export.sources.source import ModelSource, load_config, resolve_source
 from specdec.export.sources.tokenizers import SourceTokenizer, check_same_tokenizer, load_tokenizer
+from specdec.export.staging import check_destination
 
 __all__ = ["Plan", "preflight"]
 
@@ -103,17 +105,7 @@ def preflight(options: ExportOptions) -> Plan:
 
 def _check_destination(options: ExportOptions) -> None:
     out = options.out
-    if out.is_symlink() or (out.exists() and not out.is_dir()):
-        raise ExportOptionError(f"{out} exists and is not a directory; choose another --out")
-    if out.is_dir() and any(out.iterdir()):
-        if not (out / "specdec.json").is_file():
-            raise ExportOptionError(
-                f"{out} exists and is not a specdec package; choose another --out"
-            )
-        if not options.overwrite:
-            raise ExportOptionError(
-                f"{out} holds a package already; choose another --out or pass --overwrite"
-            )
+    check_destination(out, overwrite=options.overwrite)
     parent = out.absolute().parent
     if not parent.is_dir():
         raise ExportOptionError(f"there is no directory {parent}; create it first")
@@ -259,8 +251,8 @@ def _check_disk(out: Path, configs: list[Any]) -> None:
     free = shutil.disk_usage(out.absolute().parent).free
     if free < needed:
         raise ExportError(
-            f"the export needs about {needed / 1e9:.1f} GB of disk beside {out}, but "
-            f"{free / 1e9:.1f} GB are free; free some or choose another --out"
+            f"the export needs about {readable_size(needed)} of disk beside {out}, but "
+            f"{readable_size(free)} are free; free some or choose another --out"
         )
 
 

@@ -1,4 +1,4 @@
-"""How a long export reports where it is; the command line draws it, a library may ignore it."""
+"""Interface through which an export reports its steps; the command line draws them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an export tells its caller."""
+"""The result of an export: the package, its figures, and a summary."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from specdec.engines.package.manifest import Manifest
 from specdec.runtime.report.contents import Report
+from specdec.runtime.report.drawing.words import engine_words
 from specdec.runtime.report.inspection import stored_report
-from specdec.runtime.report.words import engine_words
 
 __all__ = ["ExportReport"]
 

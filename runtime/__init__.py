@@ -1,6 +1,7 @@
 """Run a package: `SpeculativeDecoder`, its parameters, results and errors.
 
-Light: NumPy, tokenizers, Jinja2 and an engine's library, never torch or transformers.
+The export, the commands and services use it; it may use NumPy, tokenizers, Jinja2 and the
+engines, and never torch or transformers.
 
 from specdec.runtime import SamplingParams, SpeculativeDecoder
 
@@ -9,6 +10,7 @@ with SpeculativeDecoder.load("package") as decoder:
     print(result.text, result.stats.tokens_per_second)
 """
 
+from specdec.engines.release import VERSION
 from specdec.runtime.decoder import SpeculativeDecoder
 from specdec.runtime.decoding.results import Chunk, GenerationResult
 from specdec.runtime.decoding.session import Session
@@ -23,8 +25,10 @@ from specdec.runtime.errors import (
     ForkedError,
     InvalidParameterError,
     MissingDependencyError,
+    NotBegunError,
     NoTokenLeftError,
     NumericalError,
+    OutputError,
     PackageError,
     PackageIntegrityError,
     PackageVersionError,
@@ -32,6 +36,7 @@ from specdec.runtime.errors import (
     SpecdecError,
     UnsupportedOptionError,
 )
+from specdec.runtime.sampling.effects import options_without_effect
 from specdec.runtime.sampling.logprobs import Logprob, TokenLogprobs
 from specdec.runtime.sampling.params import SamplingParams
 
@@ -50,7 +55,9 @@ __all__ = [
     "Logprob",
     "MissingDependencyError",
     "NoTokenLeftError",
+    "NotBegunError",
     "NumericalError",
+    "OutputError",
     "PackageError",
     "PackageIntegrityError",
     "PackageVersionError",
@@ -61,4 +68,9 @@ __all__ = [
     "SpeculativeDecoder",
     "TokenLogprobs",
     "UnsupportedOptionError",
+    "__version__",
+    "options_without_effect",
 ]
+
+__version__ = VERSION
+"""Version of the distribution, such as "0.1.0"."""

@@ -1,4 +1,4 @@
-"""Small validators whose message is one line: what was got, what is allowed."""
+"""Validators of option values, whose messages are one line: what was got, what is allowed."""
 
 from __future__ import annotations
 
@@ -9,18 +9,32 @@ from numbers import Integral, Real
 from specdec.runtime.errors import InvalidParameterError
 
 __all__ = [
+    "MAX_INTEGER",
     "check_bool",
     "check_choice",
     "check_integer",
     "check_real",
     "integer_tuple",
     "is_integer",
+    "shown",
 ]
+
+MAX_INTEGER = 2**31 - 1
+"""Largest count or token id; the C interface holds them in 32 bits."""
 
 
 def is_integer(value: object) -> bool:
     """True for int and NumPy integers; a bool is not a number here."""
     return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def shown(value: object) -> str:
+    """The value as one short line, for messages; whatever its size and its `repr`."""
+    try:
+        line = " ".join(repr(value).split())
+    except Exception:  # an integer of too many digits, or a foreign repr
+        line = f"a value of type {type(value).__name__}"
+    return line if len(line) <= 80 else f"{line[:77]}..."
 
 
 def check_integer(name: str, value: object, low: int, high: int | None = None) -> int:
@@ -31,10 +45,10 @@ def check_integer(name: str, value: object, low: int, high: int | None = None) -
     """
     allowed = f"an integer >= {low}" if high is None else f"an integer in {low} .. {high}"
     if not isinstance(value, Integral) or isinstance(value, bool):
-        raise InvalidParameterError(f"{name} is {value!r}; allowed is {allowed}")
+        raise InvalidParameterError(f"{name} is {shown(value)}; allowed is {allowed}")
     number = int(value)
     if number < low or (high is not None and number > high):
-        raise InvalidParameterError(f"{name} is {number}; allowed is {allowed}")
+        raise InvalidParameterError(f"{name} is {shown(number)}; allowed is {allowed}")
     return number
 
 
@@ -45,33 +59,38 @@ def check_real(name: str, value: object, low: float, high: float, allowed: str) 
         InvalidParameterError: not a number, NaN, infinite, or outside the range.
     """
     if not isinstance(value, Real) or isinstance(value, bool):
-        raise InvalidParameterError(f"{name} is {value!r}; allowed is {allowed}")
-    number = float(value)
+        raise InvalidParameterError(f"{name} is {shown(value)}; allowed is {allowed}")
+    try:
+        number = float(value)
+    except OverflowError:
+        raise InvalidParameterError(f"{name} is {shown(value)}; allowed is {allowed}") from None
     if not math.isfinite(number) or not low <= number <= high:
-        raise InvalidParameterError(f"{name} is {number}; allowed is {allowed}")
+        raise InvalidParameterError(f"{name} is {shown(number)}; allowed is {allowed}")
     return number
 
 
 def check_bool(name: str, value: object) -> None:
     """Raise `InvalidParameterError` unless `value` is True or False."""
     if not isinstance(value, bool):
-        raise InvalidParameterError(f"{name} is {value!r}; allowed is True or False")
+        raise InvalidParameterError(f"{name} is {shown(value)}; allowed is True or False")
 
 
 def check_choice(name: str, value: object, choices: Sequence[object]) -> None:
     """Raise `InvalidParameterError` unless `value` equals one of `choices`."""
     if not any(value is choice or (value == choice and choice is not None) for choice in choices):
         raise InvalidParameterError(
-            f"{name} is {value!r}; allowed is {', '.join(repr(choice) for choice in choices)}"
+            f"{name} is {shown(value)}; allowed is {', '.join(repr(choice) for choice in choices)}"
         )
 
 
 def integer_tuple(name: str, values: object) -> tuple[int, ...]:
-    """Return an iterable of token ids as a tuple of non-negative ints.
+    """Return an iterable of token ids as a tuple of ints.
 
     Raises:
-        InvalidParameterError: not an iterable, or an item is not an integer >= 0.
+        InvalidParameterError: not an iterable, or an item is not an integer in 0 .. MAX_INTEGER.
     """
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        raise InvalidParameterError(f"{name} is {values!r}; allowed is a list of token ids")
-    return tuple(check_integer(f"{name}[{i}]", value, 0) for i, value in enumerate(values))
+        raise InvalidParameterError(f"{name} is {shown(values)}; allowed is a list of token ids")
+    return tuple(
+        check_integer(f"{name}[{i}]", value, 0, MAX_INTEGER) for i, value in enumerate(values)
+    )

@@ -1,4 +1,4 @@
-"""What `with` means for everything that has a `close`: it is closed at the end of the block."""
+"""Base class of objects with a `close`, which makes `with` blocks close them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,13 @@ class Closing:
     def close(self) -> None:
         """Release what is held. Idempotent."""
         raise NotImplementedError
+
+    def described(self) -> str:
+        """A few words on what it is and holds, for `repr`."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.described()}>"
 
     def __enter__(self: _Self) -> _Self:
         return self

@@ -1,43 +1,37 @@
-"""`SpeculativeDecoder`: a target, a draft, and everything a host calls.
-
-with SpeculativeDecoder.load("package") as decoder:
-    print(decoder.generate("Hello", SamplingParams(max_new_tokens=32)).text)
-"""
+"""`SpeculativeDecoder`: generate text with a target and a draft."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from specdec.engines.engine import Engine
 from specdec.engines.forking import check_same_process, forked_since
-from specdec.engines.load import LoadedPackage, load_package
-from specdec.engines.onnxruntime.options import DEFAULT_ORT_OPTIONS, OrtOptions
+from specdec.runtime.checks import check_bool
 from specdec.runtime.closing import Closing
 from specdec.runtime.decoding.generation import Generation
 from specdec.runtime.decoding.parts import DrafterName, Parts
 from specdec.runtime.decoding.results import GenerationResult
 from specdec.runtime.decoding.session import Session
-from specdec.runtime.decoding.single_stream import SingleStream
 from specdec.runtime.decoding.stream import GenerationStream
 from specdec.runtime.drafting.drafter import Drafter
-from specdec.runtime.errors import ClosedError
+from specdec.runtime.errors import BusyError, ClosedError
+from specdec.runtime.package_loading import PackageLoading
 from specdec.runtime.sampling.defaults import NO_DEFAULTS, ModelDefaults
-from specdec.runtime.sampling.params import SamplingParams
+from specdec.runtime.sampling.params import SamplingParams, checked_params
 from specdec.runtime.sampling.randomness import RoundRandom
 from specdec.runtime.text.chat import ChatTemplate
 from specdec.runtime.text.codec import TextCodec
+from specdec.runtime.text.maker import PromptMaker
 from specdec.runtime.text.prompts import Prompt, PromptReader
-from specdec.runtime.wiring import package_arguments
+from specdec.runtime.turns import LastTurn, Turns
 
 __all__ = ["SpeculativeDecoder"]
 
 
-class SpeculativeDecoder(Closing):
-    """Generates text whose distribution is exactly the target's own, several tokens a pass.
+class SpeculativeDecoder(PackageLoading, Closing):
+    """Generates text whose distribution is exactly the target's, several tokens a target pass.
 
     One generation at a time; `cancel` may be called from another thread.
     """
@@ -94,85 +88,15 @@ class SpeculativeDecoder(Closing):
             defaults=defaults,
         )
         info = target.info
-        self._prompts = PromptReader(codec, chat, bos_token_id, info.vocab_size, info.max_length)
+        self._prompts = PromptMaker(
+            PromptReader(codec, chat, bos_token_id, info.vocab_size, info.max_length)
+        )
         self._process = os.getpid()
         self._engines = [target] if draft is None else [draft, target]
         self._on_close = on_close
-        self._single = SingleStream()
+        self._turns = Turns()  # of the streams, one at a time
+        self._last_turn = LastTurn()  # of `close`
         self._closed = False
-
-    @classmethod
-    def load(
-        cls,
-        path: str | PathLike[str],
-        device: str = "cpu",
-        draft_device: str | None = None,
-        verify_checksums: bool = True,
-        num_threads: int | None = None,
-        drafter: DrafterName = "auto",
-        chat_template: str | None = None,
-        ort: OrtOptions = DEFAULT_ORT_OPTIONS,
-    ) -> SpeculativeDecoder:
-        """Load a package directory written by `specdec-export`.
-
-        Args:
-            device: "cpu" or "cuda:N", for the target.
-            draft_device: the same for the draft; None is `device`.
-            verify_checksums: hash every file before use.
-            num_threads: threads an engine may use; None lets the backend choose.
-            drafter: as in the constructor.
-            chat_template: name of the package's chat template to use; None takes `tool_use` for
-                requests with tools, where there is one, else `default`.
-            ort: how engines on ONNX Runtime run: CUDA graphs, memory, logits reduced on the device.
-
-        Raises:
-            PackageError: the directory is not a sound package.
-            MissingDependencyError: the backend's library is not installed.
-            DeviceError: a device is not available.
-            EngineError: a backend failed to load a graph.
-        """
-        package = load_package(
-            Path(path),
-            device=device,
-            draft_device=draft_device,
-            verify_checksums=verify_checksums,
-            num_threads=num_threads,
-            load_draft=drafter not in ("ngram", "none"),
-            ort=ort,
-        )
-        try:
-            return cls.from_package(package, drafter=drafter, chat_template=chat_template)
-        except BaseException:
-            package.close()
-            raise
-
-    @classmethod
-    def from_package(
-        cls,
-        package: LoadedPackage,
-        *,
-        drafter: DrafterName | Drafter = "auto",
-        chat_template: str | None = None,
-        owns: bool = True,
-    ) -> SpeculativeDecoder:
-        """Wire the engines, tokenizer and chat template of a loaded package together.
-
-        Args:
-            package: its engines serve one decoder at a time.
-            drafter: as in the constructor.
-            chat_template: as in `load`.
-            owns: closing the decoder closes the package.
-
-        Raises:
-            InvalidParameterError: there is no chat template of this name.
-        """
-        return cls(
-            package.target,
-            package.draft,
-            drafter=drafter,
-            on_close=package.close if owns else lambda: None,
-            **package_arguments(package, chat_template),
-        )
 
     @property
     def max_length(self) -> int:
@@ -180,14 +104,14 @@ class SpeculativeDecoder(Closing):
         return self._parts.target.info.max_length
 
     @property
-    def has_chat_template(self) -> bool:
-        """True when prompts may be messages."""
-        return self._prompts.has_chat_template
-
-    @property
     def defaults(self) -> ModelDefaults:
         """What the model's package bans, and the sampling options it names."""
         return self._parts.defaults
+
+    @property
+    def has_chat_template(self) -> bool:
+        """True when prompts may be messages."""
+        return self._prompts.has_template
 
     def generate(
         self,
@@ -217,7 +141,8 @@ class SpeculativeDecoder(Closing):
             NumericalError: the model gave NaN or infinite logits.
         """
         named: dict[str, Any] = {"tools": tools, "chat_template_kwargs": chat_template_kwargs}
-        return self.stream(prompt, params, **named, reuse_prefix=reuse_prefix).drain()
+        with self.stream(prompt, params, **named, reuse_prefix=reuse_prefix) as stream:
+            return stream.drain()
 
     def stream(
         self,
@@ -229,8 +154,10 @@ class SpeculativeDecoder(Closing):
         reuse_prefix: bool = False,
     ) -> GenerationStream:
         """The same, chunk by chunk; closing the stream cancels it. Raises as `generate`."""
+        checked = checked_params(params)
+        check_bool("reuse_prefix", reuse_prefix)
         named: dict[str, Any] = {"tools": tools, "chat_template_kwargs": chat_template_kwargs}
-        return self.open_stream(prompt, params or SamplingParams(), **named, reuse=reuse_prefix)
+        return self.open_stream(prompt, checked, **named, reuse=reuse_prefix)
 
     def session(self) -> Session:
         """A conversation that keeps the cache between its turns."""
@@ -238,8 +165,14 @@ class SpeculativeDecoder(Closing):
         return Session(self)
 
     def cancel(self) -> None:
-        """End the open generation, if any, after its present round; from any thread."""
-        self._single.cancel()
+        """End the open generation, if any, after its present round; from any thread.
+
+        A prompt that is being made from messages ends too; its call raises `NotBegunError`.
+        """
+        self._prompts.cancel()
+        stream = self._open_stream()
+        if stream is not None:
+            stream.cancel()
 
     def close(self) -> None:
         """Close an open stream and release the engines. Idempotent.
@@ -250,17 +183,24 @@ class SpeculativeDecoder(Closing):
         if self._closed:
             return
         if forked_since(self._process):  # the engines are the parent's
-            self._mark_closed()
+            self._closed = True
             return
-        self._single.close(self._mark_closed)
+        self._prompts.cancel()
+        stream = self._open_stream()
+        if stream is not None:
+            stream.close()
+        if not self._turns.take(self._last_turn):
+            raise _busy()
+        self._closed = True
         if self._on_close is not None:
             self._on_close()
             return
         for engine in self._engines:
             engine.close()
 
-    def _mark_closed(self) -> None:
-        self._closed = True
+    def described(self) -> str:
+        """Its models, or "closed"."""
+        return "closed" if self._closed else self._parts.described()
 
     def check_open(self) -> None:
         """Raise `ClosedError` after `close`, and `ForkedError` in a fork of the process."""
@@ -274,8 +214,8 @@ class SpeculativeDecoder(Closing):
         tools: Sequence[Mapping[str, Any]] | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> list[int]:
-        """Token ids of a prompt, however long (`PromptReader.encode`)."""
-        return self._prompts.encode(prompt, tools, chat_template_kwargs)
+        """Token ids of a prompt, however long (`PromptMaker.make`)."""
+        return self._prompts.make(prompt, tools, chat_template_kwargs)
 
     def open_stream(
         self,
@@ -297,4 +237,16 @@ class SpeculativeDecoder(Closing):
         self._parts.check_supported(params)
         fitted = self._prompts.read(prompt, params, after, tools, chat_template_kwargs)
         generation = Generation(self._parts, fitted.ids, params, reuse, fitted.cut)
-        return self._single.open(generation, self.check_open, on_end)
+        stream = GenerationStream(generation, on_end)
+        if not self._turns.take(stream):
+            self.check_open()  # a closed decoder has its last turn for good
+            raise _busy()
+        return stream
+
+    def _open_stream(self) -> GenerationStream | None:
+        holder = self._turns.holder()
+        return holder if isinstance(holder, GenerationStream) else None
+
+
+def _busy() -> BusyError:
+    return BusyError("a generation is open on this decoder; finish or close its stream first")

@@ -2,6 +2,7 @@
 
     SpecdecError                       1
     +-- MissingDependencyError         2   an optional dependency is not installed
+    +-- OutputError                    3   a file cannot be written; the old one is as it was
     +-- PackageError                  10   a package directory cannot be used
     |   +-- PackageIntegrityError     11   missing file, wrong size, wrong checksum
     |   +-- PackageVersionError       12   schema version this release does not read
@@ -16,6 +17,7 @@
     +-- BusyError                     33   a second generation while one is open
     +-- NoTokenLeftError              34   the caller's own bans leave no token to choose
     +-- ClosedError                   35   the decoder or session is closed
+    +-- NotBegunError                36   cancelled before the generation began
 
 `InvalidParameterError` and `PromptError` are also `ValueError`. Codes from 49 on belong to the
 border to a host: `specdec.runtime.embed.errors`.
@@ -30,6 +32,7 @@ from specdec.engines.errors import (
     ForkedError,
     MissingDependencyError,
     NumericalError,
+    OutputError,
     PackageError,
     PackageIntegrityError,
     PackageVersionError,
@@ -46,7 +49,9 @@ __all__ = [
     "InvalidParameterError",
     "MissingDependencyError",
     "NoTokenLeftError",
+    "NotBegunError",
     "NumericalError",
+    "OutputError",
     "PackageError",
     "PackageIntegrityError",
     "PackageVersionError",
@@ -90,3 +95,9 @@ class ClosedError(SpecdecError):
     """The decoder or session was used after `close()`."""
 
     code = 35
+
+
+class NotBegunError(SpecdecError):
+    """`cancel` was called while the prompt was made, before there was a stream to end."""
+
+    code = 36

@@ -1,4 +1,4 @@
-"""Runs engines one pass at a time and adds up their seconds by phase."""
+"""Run engines one pass at a time, and add up their seconds by phase."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class Meter:
         """Append `tokens` to the engine's cache.
 
         Args:
-            reduction: what is enough to know of each row; None asks for all of it.
+            reduction: the values of each row that suffice; None returns whole rows.
 
         Returns:
-            `num_logits` rows for the last tokens, reduced when the engine can and it pays, else
+            `num_logits` rows for the last tokens, reduced where the engine does that faster, else
             float [logits_width] each. The next pass overwrites them.
         """
         token_ids = np.array([tokens], dtype=np.int64)

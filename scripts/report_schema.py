@@ -19,7 +19,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from specdec.runtime.report.bench_contents import BenchReport
+from specdec.engines.storage.writing import write_file
+from specdec.runtime.report.bench.contents import BenchReport
 from specdec.runtime.report.inspection import Inspection
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -41,8 +42,8 @@ def schema_text(kind: type) -> str:
 
 def _schema(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     origin, arguments = get_origin(kind), get_args(kind)
-    if dataclasses.is_dataclass(kind):
-        name = kind.__name__  # type: ignore[union-attr]
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        name = kind.__name__
         if name not in definitions:
             definitions[name] = {}  # stands in while the record is described
             definitions[name] = _record(kind, definitions)
@@ -81,20 +82,23 @@ def _record(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
 
 def _descriptions(kind: Any) -> dict[str, str]:
     """Return the strings that stand under fields."""
-    body = ast.parse(inspect.getsource(kind)).body[0].body  # type: ignore[attr-defined]
+    definition = ast.parse(inspect.getsource(kind)).body[0]
+    assert isinstance(definition, ast.ClassDef)
     found = {}
-    for field, following in itertools.pairwise(body):
-        named = isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-        told = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
-        if named and told:
-            found[field.target.id] = " ".join(str(following.value.value).split())  # type: ignore[union-attr]
+    for field, following in itertools.pairwise(definition.body):
+        match field, following:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                found[name] = " ".join(text.split())
     return found
 
 
 def main() -> int:
     """Write the files."""
     for name, kind in SCHEMAS.items():
-        (DOCS / name).write_text(schema_text(kind), encoding="utf-8")
+        write_file(DOCS / name, schema_text(kind))
     return 0
 
 

@@ -13,6 +13,8 @@ from pathlib import Path
 import onnx
 from onnx import parser
 
+from specdec.engines.storage.writing import write_file
+
 FOLDER = Path(__file__).resolve().parent.parent / "engines" / "onnxruntime" / "heads"
 
 _HEADER = '<ir_version: 9, opset_import: ["": 18], producer_name: "specdec">'
@@ -84,7 +86,7 @@ def main() -> None:
     """Write them all."""
     FOLDER.mkdir(exist_ok=True)
     for name, content in graphs().items():
-        (FOLDER / name).write_bytes(content)
+        write_file(FOLDER / name, content)
 
 
 if __name__ == "__main__":

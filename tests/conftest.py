@@ -16,13 +16,19 @@ if TYPE_CHECKING:
     from tests.support.graphs import Traced
 
 _DEMO_FIXTURES = {"demo_export", "demo_graph", "demo_package"}
+_SLOW_FIXTURES = {"installed", "libraries", "tiny_sources", "traced", *_DEMO_FIXTURES}
+"""Fixtures that export a model or compile a library."""
+_EXPORTS = Path(__file__).parent / "export"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test that needs the demo pair: `-m "not demo"` leaves them out."""
+    """Mark tests by what they need: `-m "not demo"` and `-m "not slow"` leave them out."""
     for item in items:
-        if _DEMO_FIXTURES & set(getattr(item, "fixturenames", ())):
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if _DEMO_FIXTURES & fixtures:
             item.add_marker("demo")
+        if _SLOW_FIXTURES & fixtures or _EXPORTS in item.path.parents:
+            item.add_marker("slow")
 
 
 @pytest.fixture(scope="session")
@@ -60,3 +66,23 @@ def demo_graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Traced]:
     entry = describe_engine("model.onnx", model, "in_place", find_recipe("fp32"), **described)
     yield Traced(trace_graph(model, "in_place", 512, folder), entry)
     shutil.rmtree(folder)  # gigabytes, which pytest would keep for three sessions
+
+
+@pytest.fixture(scope="session")
+def tiny_sources(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Folders of two random models of the same shape and tokenizer."""
+    pytest.importorskip("optimum.exporters.onnx", reason="exports for real")
+    from tests.cli.tiny_source import write_tiny_source
+
+    root = tmp_path_factory.mktemp("tiny-sources")
+    return write_tiny_source(root / "one", seed=1), write_tiny_source(root / "two", seed=2)
+
+
+@pytest.fixture(scope="session")
+def tiny_package(tiny_sources: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The first model and its INT8 self, with a short report."""
+    from specdec.export import ExportOptions, export_package
+
+    out = tmp_path_factory.mktemp("tiny") / "package"
+    export_package(ExportOptions(target=str(tiny_sources[0]), draft="self", out=out, num_threads=1))
+    return out

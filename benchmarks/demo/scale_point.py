@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Literal
 
 from specdec.runtime import SamplingParams, SpeculativeDecoder
 from specdec.runtime.decoding.stats import GenerationStats
+from specdec.runtime.report.measuring.runs import BenchPrompt, Run, Variant, play_interleaved
 from specdec.runtime.report.model import acceptance_rates, expected_tokens
-from specdec.runtime.report.runs import BenchPrompt, Run, Variant, play_interleaved
 
 __all__ = ["HEADER", "Point", "formula", "measure_point", "point"]
 
@@ -73,7 +74,7 @@ def measure_point(
     Returns:
         (a point for each K and for "auto", the text of plain decoding).
     """
-    settings = (0, *num_draft_tokens, "auto")
+    settings: tuple[int | Literal["auto"], ...] = (0, *num_draft_tokens, "auto")
     variants = [
         Variant(
             str(setting),

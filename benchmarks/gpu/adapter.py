@@ -1,4 +1,4 @@
-"""The one place where the GPU check uses what is particular to devices.
+"""Device-specific calls of the GPU check, in one place.
 
 Everything else is written as if for any device.
 """

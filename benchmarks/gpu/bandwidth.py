@@ -1,4 +1,4 @@
-"""How fast the device copies its own memory: what a pass that reads all weights is held against."""
+"""Measure the copy bandwidth of the device, which bounds the speed of a pass."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpu.sections import Recorder, Setup
 
 from specdec.engines import Device
 from specdec.engines.onnxruntime.session import create_session
-from specdec.runtime.report.machine import copy_bandwidth
+from specdec.runtime.report.measuring.machine import copy_bandwidth
 
 __all__ = ["bandwidth", "copy_on_device", "elements_for"]
 

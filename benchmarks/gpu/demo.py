@@ -15,7 +15,7 @@ from gpu.sections import Recorder, Setup
 
 from specdec.runtime import SamplingParams
 from specdec.runtime.decoder import SpeculativeDecoder
-from specdec.runtime.report.prompt_set import load_prompts, one_per_category, prompt_ids
+from specdec.runtime.report.measuring.prompt_set import load_prompts, one_per_category, prompt_ids
 
 __all__ = ["demo"]
 

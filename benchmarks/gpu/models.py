@@ -75,7 +75,8 @@ def pairs_of(setup: Setup) -> Sequence[Pair]:
 def prompts(count: int, length: int) -> list[list[int]]:
     """Random token ids, the same in every run."""
     rng = np.random.default_rng(7)
-    return rng.integers(2, _VOCABULARY, size=(count, length)).tolist()
+    ids: list[list[int]] = rng.integers(2, _VOCABULARY, size=(count, length)).tolist()
+    return ids
 
 
 def device_package(setup: Setup, pair: Pair) -> Path:

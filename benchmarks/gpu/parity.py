@@ -1,4 +1,4 @@
-"""Do the engines of the device compute what those of the CPU compute, and write the same text?
+"""Compare logits and texts of the engines of the device with those of the CPU.
 
 The CPU's package computes in FP32 from the same weights, so it is the reference. A difference is
 given as a share of the span of the logits it concerns.

@@ -1,4 +1,4 @@
-"""How long a pass of an engine takes."""
+"""Time the passes of an engine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ def pass_seconds(
         whole: bring the logits to the host whole even where the engine reduces them.
     """
     started = perf_counter()
-    reduced = not whole and isinstance(engine, ReducingEngine) and engine.reduces(_BEST)
     past = min(256, engine.info.max_length // 2)
     ids = (np.arange(past + max(widths))[None] * 37) % engine.info.vocab_size
     engine.truncate(0)
@@ -40,7 +39,7 @@ def pass_seconds(
         for rows in widths:
             fed = ids[:, past : past + rows]
             began = perf_counter()
-            if reduced:
+            if not whole and isinstance(engine, ReducingEngine) and engine.reduces(_BEST):
                 engine.forward_reduced(fed, rows, _BEST)
             else:
                 engine.forward(fed, rows)

@@ -67,7 +67,7 @@ def run_sections(
     command: Callable[[list[str]], list[str]],
     names: Sequence[str],
     deadline: float,
-    on_result: Callable[[Sequence[dict[str, Any]]], None] = lambda results: None,
+    on_result: Callable[[Sequence[dict[str, Any]]], object] = lambda results: None,
 ) -> list[dict[str, Any]]:
     """Run all sections, in as many processes as it takes.
 
@@ -106,7 +106,7 @@ def _follow(
     command: list[str],
     deadline: float,
     results: list[dict[str, Any]],
-    on_result: Callable[[Sequence[dict[str, Any]]], None],
+    on_result: Callable[[Sequence[dict[str, Any]]], object],
 ) -> _Ending | None:
     """Add a child's results; returns why it did not finish."""
     lines: queue.Queue[str | None] = queue.Queue()

@@ -1,4 +1,4 @@
-"""An export's progress, as signs of life of the section that runs it."""
+"""Report an export's progress, so that the section that runs it is not taken for hung."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parity of what the runtime builds on the engines: sampling, reductions, graphs, mixed devices."""
+"""Parity of the runtime over the engines: sampling, reductions, graphs, mixed devices."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _WAYS = {
 
 
 def sampling(setup: Setup, recorder: Recorder) -> None:
-    """The law of what is committed, against the exact law of the same engines."""
+    """The distribution of what is committed, against the exact distribution of the same engines."""
     for pair in pairs_of(setup)[:2]:
         small = setup.tiny or recorder.left < 15
         if small and not setup.tiny:
@@ -59,7 +59,7 @@ def sampling(setup: Setup, recorder: Recorder) -> None:
         parts = found.sampling
         recorder.figure(pair.name, found.to_dict())
         recorder.check(
-            f"{pair.name} law",
+            f"{pair.name} distribution",
             found.passed,
             f"{sum(part.num_samples for part in parts)} samples, p >= "
             f"{min(test.p_value for part in parts for test in part.tests):.2g}, would show "

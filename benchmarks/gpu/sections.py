@@ -1,4 +1,4 @@
-"""Sections of the GPU check: what one finds, and how all of them share a budget of time.
+"""Sections of the GPU check: their results, and their shares of a time budget.
 
 A section asks its recorder how many seconds it has left and does less when there are few. Time
 that one section leaves over goes to those after it.

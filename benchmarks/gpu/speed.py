@@ -26,8 +26,8 @@ from gpu.synthetic import package_name, sizes_of
 from specdec.engines import LoadedPackage
 from specdec.engines.load import read_package
 from specdec.runtime import SamplingParams, SpeculativeDecoder
-from specdec.runtime.report.memory import bytes_per_pass
-from specdec.runtime.report.simulate import ForcedDrafter
+from specdec.runtime.report.bench.forced import ForcedDrafter
+from specdec.runtime.report.measuring.memory import bytes_per_pass
 
 __all__ = ["Line", "require_room", "speed_of"]
 

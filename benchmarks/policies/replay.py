@@ -1,4 +1,4 @@
-"""Any draft-length policy over a recorded trace, on a virtual clock.
+"""Replay a draft-length policy over a recorded trace, on a virtual clock.
 
 The policy is the runtime's own and sees what it would see: offers, and rounds whose seconds
 scatter as the recorded ones did. It is judged by the seconds without that scatter, so that two
@@ -8,6 +8,7 @@ policies differ by what they chose and not by luck.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,12 +90,13 @@ def play(
         limit = len(case.text) - done - 1
         offers = list(lookup.offers(committed)) if LOOKUP in sources else []
         offers += [Offer(MODEL, LONGEST)] if MODEL in sources else []
-        choice = policy.choose([Offer(o.source, min(o.room, limit)) for o in offers if limit > 0])
+        offers = [replace(o, room=min(o.room, limit)) for o in offers if limit > 0]
+        choice = policy.choose(offers)
         count, right = choice.num_draft_tokens, 0
         if choice.source == MODEL:
             right = _run(accepted[done, :count])
         elif count:
-            drafted = lookup.propose(committed, choice.source, count, context).tokens
+            drafted = lookup.propose(committed, offers[0], count, context).tokens
             right = _run(np.array(drafted) == case.text[done : done + count])
         length = len(committed)
         draft = count * clock.draft(length) if choice.source == MODEL else 0.0

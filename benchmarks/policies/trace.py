@@ -1,4 +1,4 @@
-"""What a draft-length policy meets on real prompts, recorded once so any policy can be replayed.
+"""Record the acceptance and costs of real prompts, to replay any draft-length policy over them.
 
 Recorded for each case (a prompt, a temperature, a length of context):
 
@@ -6,7 +6,7 @@ Recorded for each case (a prompt, a temperature, a length of context):
 - `kept`: float32 [N, 16]; the chance that token i of a draft begun after p tokens of the text is
   accepted, given that those before it were and that the text goes on as it does. Greedy: 1 where
   the draft's best token is the text's. Sampled: min(1, Q(x) / P(x)) with x the text's token,
-  which is the token rule's law exactly (block verification accepts a little more).
+  which is the token rule's distribution exactly (block verification accepts a little more).
 
 A draft that begins after p tokens is the draft model's pass over 16 rows of the text, on the
 target's keys and values before them. Looking up needs no record: it is compared with the text.
@@ -28,9 +28,14 @@ from specdec.runtime import SamplingParams, SpeculativeDecoder
 from specdec.runtime.decoding.generation import Generation
 from specdec.runtime.decoding.parts import Parts
 from specdec.runtime.drafting.draft_length import Choice, DraftLength, RoundOutcome
-from specdec.runtime.drafting.drafter import MODEL, Offer
+from specdec.runtime.drafting.drafter import MODEL, ModelDrafter, Offer
 from specdec.runtime.meter import Meter, prefill
-from specdec.runtime.report.prompt_set import load_prompts, load_texts, one_per_category, prompt_ids
+from specdec.runtime.report.measuring.prompt_set import (
+    load_prompts,
+    load_texts,
+    one_per_category,
+    prompt_ids,
+)
 
 __all__ = ["LONGEST", "Case", "Trace", "record"]
 
@@ -172,12 +177,13 @@ def _play(
         max_new_tokens=tokens, temperature=temperature, seed=seed, ignore_eos=True
     )
     text = list(decoder.generate(ids, params, reuse_prefix=True).token_ids)
+    assert isinstance(parts.drafter, ModelDrafter)
     target, draft = parts.target, parts.drafter.engine
     target.truncate(0)
     prefill(target, ids[:-1], Meter())
     whole = [*ids[-1:], *text]
-    laws = target.forward(np.array([whole[:-1]], np.int64), len(text))[0]
-    log_target = _log_probs(laws, text, temperature)
+    distributions = target.forward(np.array([whole[:-1]], np.int64), len(text))[0]
+    log_target = _log_probs(distributions, text, temperature)
     kept = np.zeros((len(text), LONGEST), np.float32)
     for begin in reversed(range(len(text))):  # what a draft overwrites is no longer needed
         target.truncate(len(ids) - 1 + begin)
@@ -199,7 +205,8 @@ def _log_probs(logits: Any, tokens: list[int], temperature: float) -> NDArray[np
     scaled = np.asarray(logits, np.float32) / np.float32(temperature)
     scaled -= scaled.max(axis=1, keepdims=True)
     mass = np.exp(scaled).sum(axis=1, dtype=np.float64)
-    return scaled[picked] - np.log(mass)
+    log_probs: NDArray[np.float64] = scaled[picked] - np.log(mass)
+    return log_probs
 
 
 class _Shuffled:

@@ -1,4 +1,4 @@
-"""A peer's worker as this side sees it: a child process that answers one request at a time."""
+"""Run a peer's worker: a child process that answers one request at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a peer needs before it can be timed: an environment of its own, and models in its format."""
+"""Prepare a peer: install it into an environment of its own, and write models in its format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From timed requests to a table: the arithmetic of `peers.py`, apart from anything timed.
+"""Compute the table of `peers.py` from timed requests.
 
 Speeds are compared request by request, on the same prompt and repeat, because both were made
 within a minute of each other; the ratio reported is the median of those ratios, with a 95 %
@@ -13,7 +13,7 @@ from statistics import median
 
 import numpy as np
 
-from specdec.runtime.report.intervals import bootstrap_interval
+from specdec.runtime.report.measuring.intervals import bootstrap_interval
 
 __all__ = ["Ratio", "Record", "agreement", "best", "paired_ratio", "speed"]
 

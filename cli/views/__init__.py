@@ -1,4 +1,4 @@
-"""What the commands print: answers, progress, and records as tables.
+"""Terminal output of the commands: answers, progress, and records as tables.
 
-The commands use it; it may use click, rich and the records it shows.
+The commands use it; it may use click, rich, `cli.common` and the records it prints.
 """

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
     from specdec.engines.package.manifest import GenerationEntry
     from specdec.runtime.report.contents import Report
+    from specdec.runtime.report.drawing.tables import Table
     from specdec.runtime.report.inspection import Inspection
-    from specdec.runtime.report.tables import Table
 
 __all__ = ["print_inspection", "print_report", "print_table"]
 
@@ -20,7 +20,7 @@ _STYLES = {"worth it": "green", "not worth it": "yellow", "unsafe": "red", "no d
 
 def print_inspection(console: Console, inspection: Inspection) -> None:
     """Print all of it."""
-    from specdec.runtime.report.words import engine_words, size_words
+    from specdec.runtime.report.drawing.words import engine_words, size_words
 
     source, draft = inspection.source, inspection.draft
     made = f"{source.get('created', '')} by specdec {inspection.specdec_version}"
@@ -62,7 +62,7 @@ def _defaults(generation: GenerationEntry) -> Iterable[tuple[str, str]]:
 
 def print_report(console: Console, report: Report) -> None:
     """Print the verdict, then the figures."""
-    from specdec.runtime.report.tables import report_tables
+    from specdec.runtime.report.drawing.tables import report_tables
 
     verdict, machine = report.verdict, report.machine
     console.print()

@@ -1,5 +1,5 @@
-"""The ONNX Runtime backend: sessions, bindings, KV caches and logits behind the `Engine` protocol.
+"""The ONNX Runtime backend: sessions, I/O bindings, KV caches and logits behind `Engine`.
 
-`specdec.engines.load` and measuring code may use it; it may use ONNX Runtime, `engines.package`
-and the protocol, and no other backend.
+`engines.load`, the export and the measuring code may use it; it may use ONNX Runtime,
+`engines.package` and the protocol, and no other backend.
 """

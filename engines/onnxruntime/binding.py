@@ -1,4 +1,4 @@
-"""Passes with every buffer allocated once: where inputs live, and what is bound to a graph.
+"""I/O bindings of forward passes, with every buffer allocated once.
 
 ONNX Runtime copies a bound input to the device that needs it when it is *bound*, not when the
 graph runs. So an input that the GPU reads is a device buffer that is written before each pass,
@@ -17,9 +17,9 @@ from specdec.engines.devices import Device
 __all__ = ["HOST", "BoundArray", "BoundPass", "input_devices"]
 
 HOST = Device("cpu")
-"""Where arrays are."""
+"""Name of host memory."""
 _HOST_INPUTS = {"total_sequence_length"}
-"""What the attention node reads on the CPU whatever its own device is."""
+"""Inputs that the attention node reads from host memory, on every device."""
 
 
 def input_devices(session: Any, device: Device) -> dict[str, Device]:

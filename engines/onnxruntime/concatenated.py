@@ -36,6 +36,9 @@ class ConcatenatedEngine:
         self._length = 0
         self._past = self._empty()
 
+    def __repr__(self) -> str:
+        return f"<ConcatenatedEngine: {self._info.name!r}, {self._info.max_length} of context>"
+
     @property
     def info(self) -> EngineInfo:
         """Static facts about the engine."""
@@ -50,6 +53,12 @@ class ConcatenatedEngine:
     def prefill_chunk(self) -> int:
         """Rows per pass that suit a long prompt."""
         return self._prefill_chunk
+
+    def beside(self) -> ConcatenatedEngine:
+        """The same model with a KV cache of its own; the session is shared."""
+        if self._session is None:
+            raise EngineError(f"the {self._info.name} engine is closed; load the package again")
+        return ConcatenatedEngine(self._session, self._info, self._prefill_chunk)
 
     def forward(self, token_ids: NDArray[np.int64], num_logits: int) -> NDArray[np.float32]:
         """See `Engine.forward`."""

@@ -65,6 +65,7 @@ class OrtEngine(InPlaceEngine[KVCache]):
         """Wrap a loaded session; `specdec.engines.onnxruntime.load` is the usual way in."""
         self._session = session
         super().__init__(info, cache, prefill_chunk)
+        self._options = options
         self._reduces = options.reduce_logits
         self._captures = options.cuda_graphs and cache.device.kind == "cuda"
         self._places = input_devices(session, cache.device)
@@ -99,6 +100,23 @@ class OrtEngine(InPlaceEngine[KVCache]):
         if num_logits == 0:
             return self._run(token_ids, 0, lambda _: [])
         return self._run(token_ids, num_logits, lambda bound: self._head.reduced(bound, reduction))
+
+    def beside(self, cache: KVCache | None = None) -> OrtEngine:
+        """The same model with a KV cache of its own, for another sequence.
+
+        The session is shared, so the weights are in memory once, and the two engines must not
+        run at the same time.
+
+        Args:
+            cache: the cache to use, of the same geometry; None allocates an empty one.
+
+        Raises:
+            EngineError: this engine is closed, or the memory of a cache cannot be had.
+        """
+        if self._session is None:
+            raise EngineError(f"the {self._info.name} engine is closed; load the package again")
+        cache = cache or _empty_like(self._cache, self._info)
+        return OrtEngine(self._session, self._info, cache, self._prefill_chunk, self._options)
 
     def close(self) -> None:
         """Drop the session, its bindings and, unless shared, the cache."""
@@ -166,3 +184,22 @@ class OrtEngine(InPlaceEngine[KVCache]):
         options = RunOptions()
         options.add_run_config_entry("gpu_graph_id", str(self._num_graphs if captures else -1))
         return options
+
+
+def _empty_like(cache: KVCache, info: EngineInfo) -> KVCache:
+    """Zeroed buffers of the same shapes; on the CPU the system hands out pages as they fill."""
+    from onnxruntime import OrtValue
+
+    buffers: dict[str, Any] = {}
+    try:
+        for name, value in cache.buffers.items():
+            element = value.data_type().removeprefix("tensor(").removesuffix(")")
+            zeros = np.zeros(value.shape(), {"float": "float32"}.get(element, element))
+            place = (cache.device.kind, cache.device.index)
+            buffers[name] = OrtValue.ortvalue_from_numpy(zeros, *place)
+    except Exception as error:  # MemoryError, or whatever the device's allocator raises
+        raise EngineError(
+            f"another KV cache of {info.max_length} tokens for the {info.name} engine cannot be "
+            f"had on {cache.device}; use fewer slots, or export with a smaller --max-length"
+        ) from error
+    return KVCache(buffers, cache.device)

@@ -1,4 +1,4 @@
-"""ONNX Runtime's providers for a GPU: what they are asked for, and what they took."""
+"""ONNX Runtime's providers for a GPU: their options, and a check of which nodes they run."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def find_cuda_libraries(device: Device) -> None:
 
 @functools.cache
 def _preload(onnxruntime: Any) -> None:
-    """Once a process: it prints what it does not find, and stdout belongs to everyone."""
+    """Load the libraries once a process; a missing one is printed, so stdout is kept clean."""
     if hasattr(onnxruntime, "preload_dlls"):
         with redirect_stdout(io.StringIO()):
             onnxruntime.preload_dlls()
@@ -155,7 +155,7 @@ def provider_name(provider: Any) -> str:
 
 
 def provider_options(device: Device, options: OrtOptions) -> dict[str, str]:
-    """What the CUDA provider is asked for.
+    """Options of the CUDA provider.
 
     FP32 products stay FP32 (TF32 keeps 10 bits of 23), and the arena grows by what is asked for:
     doubling it would waste an edge device's memory.

@@ -1,4 +1,4 @@
-"""What becomes of logits after a pass: copied to the host, or reduced on their device.
+"""Read the logits of a pass: copy them to the host, or reduce them on their device.
 
 The graphs in `heads/` read the logits where the engine wrote them. Their results are arrays on
 the host, allocated once for each shape, so a round moves kilobytes instead of megabytes.
@@ -78,12 +78,12 @@ class LogitsHead:
         return [row(index) for index in range(rows)]
 
     def forget(self, bound: BoundPass) -> None:
-        """Drop what was prepared for a pass."""
+        """Release the bindings of a pass."""
         for key in [key for key in self._calls if key[0] == id(bound)]:
             del self._calls[key]
 
     def close(self) -> None:
-        """Drop everything."""
+        """Release all bindings and graphs."""
         self._calls.clear()
         self._sessions.clear()
 

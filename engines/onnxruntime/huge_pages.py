@@ -1,10 +1,10 @@
 """Put the weights of an engine on huge pages.
 
 A pass over a model reads all of its weights once, page by page. With pages of 4 KiB the processor
-looks up more addresses than it can remember, and that, not the memory, sets the pace: on a virtual
-machine, where every look-up is two, pages of 2 MiB make a plain step a fifth shorter. Linux has
-them for those who ask (`madvise`: MADV_HUGEPAGE, and MADV_COLLAPSE since 6.1 for memory that is in
-use already). Where it does not, or there is no Linux, nothing happens.
+needs more address translations than its TLB holds, and the misses, not the memory, limit the speed:
+on a virtual machine, where a translation walks two page tables, pages of 2 MiB make a plain step a
+fifth shorter. Linux gives them on request (`madvise`: MADV_HUGEPAGE, and MADV_COLLAPSE since 6.1
+for memory in use). On other systems, or where they are disabled, nothing happens.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _QUIET_SECONDS = 0.3
 _LOWEST_PRIORITY = 19
 _LEAST_PAGES = 2
 _PIECE = 32 << 20
-"""Bytes moved by one call, so that nobody waits long for the process's memory map."""
+"""Bytes moved by one call: the call holds the lock of the process's memory map."""
 
 _Range = tuple[int, int]
 """First address, and the one after the last."""
 
 
 class _Loads:
-    """Loads in progress: memory is moved when there are none, for loading is what one waits for."""
+    """Counts loads in progress: memory is moved only when there are none, so no load is slowed."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -53,7 +53,7 @@ class _Loads:
                 self._changed.notify_all()
 
     def wait_for_quiet(self) -> None:
-        """Until the last load has been over for a moment."""
+        """Wait until no load has been in progress for a moment."""
         with self._changed:
             while self._running or (left := self._ended + _QUIET_SECONDS - time.monotonic()) > 0:
                 self._changed.wait(None if self._running else left)
@@ -92,14 +92,14 @@ class Move:
         self._thread: threading.Thread | None = None
 
     def begin(self, ranges: Sequence[_Range], page: int) -> None:
-        """Start; what is unmapped meanwhile the kernel simply refuses."""
+        """Start the move; the kernel refuses ranges unmapped meanwhile, which is harmless."""
         self._thread = threading.Thread(
             target=_move, args=(ranges, page), name="specdec-huge-pages", daemon=True
         )
         self._thread.start()
 
     def wait(self) -> None:
-        """Until it is done, or nothing was to be done."""
+        """Wait until the move is done; returns at once when there is none."""
         if self._thread is not None:
             self._thread.join()
 
@@ -114,7 +114,7 @@ def _move(ranges: Sequence[_Range], page: int) -> None:
 
 
 def _page_size() -> int:
-    """Bytes of a huge page; 0 where there are none to ask for."""
+    """Bytes of a huge page; 0 where the system has none."""
     try:
         return int(_SIZE_FILE.read_text(encoding="ascii"))
     except (OSError, ValueError):
@@ -134,7 +134,7 @@ def _anonymous(least: int) -> list[_Range]:
 
 
 def _without(ranges: Sequence[_Range], known: Sequence[_Range]) -> list[_Range]:
-    """What of `ranges` lies outside `known`; both ascending."""
+    """The parts of `ranges` outside `known`; both ascending."""
     left = []
     for start, end in ranges:
         for first, last in known:
@@ -148,7 +148,7 @@ def _without(ranges: Sequence[_Range], known: Sequence[_Range]) -> list[_Range]:
 
 
 def _advise(start: int, size: int) -> None:
-    """Ask for huge pages; a kernel that has none says no, which is fine."""
+    """Ask for huge pages; a kernel that has none refuses, which is harmless."""
     library = ctypes.CDLL(None)
     for advice in (_MADV_HUGEPAGE, _MADV_COLLAPSE):
         library.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), ctypes.c_int(advice))

@@ -1,7 +1,7 @@
-"""Whether a loaded graph is what its manifest entry says, before anything is bound to it.
+"""Check a loaded graph against its manifest entry before buffers are bound to it.
 
 A draft that shares the target's cache writes into the target's buffers by address: a graph of
-another geometry must be refused here, not discovered by its results.
+another geometry must be refused here; otherwise it would corrupt the target's cache.
 """
 
 from __future__ import annotations

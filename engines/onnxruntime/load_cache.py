@@ -1,12 +1,13 @@
-"""Graphs as ONNX Runtime optimized them for this CPU, kept on disk and mapped at the next load.
+"""Keep graphs that ONNX Runtime optimized for this CPU on disk, and map them at later loads.
 
 Loading a graph means folding its constants and packing its weights for the kernels of this CPU:
 most of the load time, and memory that every process has to itself. The packed form can be written
 to disk. Loaded from there it is mapped: no graph work, and processes share its pages.
 
-It belongs to one ONNX Runtime and one kind of CPU. So it is no part of a package; it is made on
-the machine that loads it, in a directory that the user names, under a key of all it depends on.
-A stamp with the sizes of its files is written last: what a power cut left is made again.
+The packed form depends on the version of ONNX Runtime and on the CPU. So it is not part of a
+package: it is made on the machine that loads it, in a directory that the user names, under a key of
+all it depends on. A stamp with the sizes of its files is written last, so an incomplete form, as
+after a power cut, is made again.
 """
 
 from __future__ import annotations
@@ -16,22 +17,30 @@ import json
 import os
 import platform
 import shutil
-import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from specdec.engines.errors import EngineError
+from specdec.engines.errors import EngineError, OutputError, one_line
+from specdec.engines.storage.holds import remove
+from specdec.engines.storage.writing import (
+    fresh_folder,
+    is_disk_full,
+    left_behind,
+    readable_size,
+    sync_folder,
+    sync_tree,
+    write_file,
+)
 
 __all__ = ["cache_folder", "discard", "mapped_graph", "writing"]
 
 _FORMAT = "1"
 """Changes with what is written, or with the session options it is written under."""
-_GRAPH, _STAMP, _PARTIAL = "model.onnx", "complete.json", "partial-"
+_GRAPH, _STAMP = "model.onnx", "complete.json"
+_MADE, _PARTIAL = "graph", "partial"
 _GROWTH = 5
 """An FP16 weight becomes four bytes of float32 and four more packed; with some room."""
-_STALE_SECONDS = 24 * 3600.0
 _CPU_LINES = (
     *("model name", "flags"),
     *("Features", "CPU implementer", "CPU architecture", "CPU variant", "CPU part"),
@@ -59,12 +68,12 @@ def mapped_graph(
         return folder / _GRAPH
     with writing(cache):
         cache.mkdir(parents=True, exist_ok=True)
-        _remove_stale(cache)
-        shutil.rmtree(folder, ignore_errors=True)
+        for left in left_behind(cache / _MADE, _PARTIAL):
+            remove(left)
+        remove(folder)
         _check_disk(graph, cache, name)
-        with tempfile.TemporaryDirectory(prefix=_PARTIAL, dir=cache) as partial:
-            made = Path(partial) / "made"
-            made.mkdir()
+        made, held = fresh_folder(cache / _MADE, _PARTIAL)
+        try:
             save(made / _GRAPH)
             _seal(made)
             try:
@@ -72,11 +81,15 @@ def mapped_graph(
             except OSError:  # another process was faster
                 if not _is_complete(folder):
                     raise
+            sync_folder(cache)
+        finally:
+            remove(made)
+            os.close(held)
     return folder / _GRAPH
 
 
 def cache_folder(cache: Path, content: str) -> Path:
-    """Where a cache keeps what belongs to this content, this ONNX Runtime and this CPU."""
+    """Directory of the form for this content, this ONNX Runtime and this CPU."""
     import onnxruntime
 
     parts = (_FORMAT, content, onnxruntime.__version__, platform.machine(), _cpu())
@@ -85,21 +98,30 @@ def cache_folder(cache: Path, content: str) -> Path:
 
 def discard(mapped: Path) -> None:
     """Drop a result of `mapped_graph` that turned out not to load."""
-    shutil.rmtree(mapped.parent, ignore_errors=True)
+    remove(mapped.parent)
 
 
 @contextmanager
 def writing(cache: Path) -> Iterator[None]:
-    """Say of an `OSError` that the cache cannot be written.
+    """Turn an `OSError` into the error that the cache cannot be written.
 
     Raises:
         EngineError: instead of it.
     """
     try:
         yield
-    except OSError as error:
+    except EngineError as error:
+        if not is_disk_full(error):
+            raise
+        free = readable_size(shutil.disk_usage(cache).free)
         raise EngineError(
-            f"the cache {cache} of optimized graphs cannot be written ({error.strerror}); name "
+            f"the disk of the cache {cache} of optimized graphs is full ({free} are free now); "
+            "free some, or load without a cache"
+        ) from error
+    except (OSError, ValueError, OutputError) as error:
+        reason = error.strerror if isinstance(error, OSError) else one_line(error)
+        raise EngineError(
+            f"the cache {cache} of optimized graphs cannot be written ({reason}); name "
             "another directory, or load without a cache"
         ) from error
 
@@ -113,22 +135,10 @@ def _is_complete(folder: Path) -> bool:
 
 
 def _seal(folder: Path) -> None:
-    """Bring all files to the disk, then the stamp that makes them count."""
+    """Flush all files to the disk, then write the stamp that makes them valid."""
     sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
-    (folder / _STAMP).write_text(json.dumps(sizes), encoding="utf-8")
-    for name in (*sizes, _STAMP):
-        descriptor = os.open(folder / name, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def _remove_stale(cache: Path) -> None:
-    """What a process that was killed left behind."""
-    for path in cache.glob(f"{_PARTIAL}*"):
-        if time.time() - path.stat().st_mtime > _STALE_SECONDS:
-            shutil.rmtree(path, ignore_errors=True)
+    sync_tree(folder)
+    write_file(folder / _STAMP, json.dumps(sizes))
 
 
 def _check_disk(graph: Path, cache: Path, name: str) -> None:
@@ -136,8 +146,8 @@ def _check_disk(graph: Path, cache: Path, name: str) -> None:
     free = shutil.disk_usage(cache).free
     if free < _GROWTH * stored:
         raise EngineError(
-            f"the optimized {name} engine takes up to {_GROWTH * stored / 1e9:.1f} GB in {cache}, "
-            f"which has {free / 1e9:.1f} GB free; free some, or load without a cache"
+            f"the optimized {name} engine takes up to {readable_size(_GROWTH * stored)} in "
+            f"{cache}, which has {readable_size(free)} free; free some, or load without a cache"
         )
 
 

@@ -1,4 +1,4 @@
-"""Whether the engines of a package fit on their GPU, before the first is loaded."""
+"""Check that the engines of a package fit on their GPUs, before the first is loaded."""
 
 from __future__ import annotations
 

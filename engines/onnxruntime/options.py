@@ -11,7 +11,10 @@ from specdec.engines.devices import Device
 from specdec.engines.errors import EngineError
 from specdec.engines.package.entries import EngineEntry
 
-__all__ = ["DEFAULT_ORT_OPTIONS", "OrtOptions", "check_applies"]
+__all__ = ["DEFAULT_ORT_OPTIONS", "MAX_THREADS", "OrtOptions", "check_applies"]
+
+MAX_THREADS = 1024
+"""Most CPU threads of an engine."""
 
 
 def _check_type(name: str, value: object, wanted: type, allowed: str) -> None:
@@ -46,20 +49,34 @@ class OrtOptions:
     Runtime optimized them, which are mapped, in about half the time, their pages shared between
     processes; for TensorRT's provider, its engines. Needs verified checksums."""
 
+    allow_operators: tuple[str, ...] = ()
+    """Operators that the package's graphs may hold beside those that exports write, such as
+    ("Loop", "com.microsoft.Sampling"); see `engines.package.operators`."""
+
     def __post_init__(self) -> None:
         _check_type("cuda_graphs", self.cuda_graphs, bool, "True or False")
         _check_type("allow_cpu_fallback", self.allow_cpu_fallback, bool, "True or False")
         _check_type("huge_pages", self.huge_pages, bool, "True or False")
         if self.reduce_logits is not None:
             _check_type("reduce_logits", self.reduce_logits, bool, "None, True or False")
+        names = self.allow_operators
+        if not isinstance(names, (list, tuple)) or not all(isinstance(n, str) and n for n in names):
+            raise EngineError(
+                f"allow_operators is {names!r}; allowed is a list of operators' names, such as "
+                '["Loop"]'
+            )
+        object.__setattr__(self, "allow_operators", tuple(names))
         limit = self.gpu_memory_limit
         if limit is not None and (type(limit) is not int or limit < 1):
             raise EngineError(
                 f"gpu_memory_limit is {limit!r}; allowed is None or a number of bytes above 0"
             )
         if self.load_cache is not None:
-            if not isinstance(self.load_cache, (str, PathLike)) or not str(self.load_cache):
-                raise EngineError(f"load_cache is {self.load_cache!r}; allowed is None or a path")
+            is_path = isinstance(self.load_cache, (str, PathLike))
+            if not is_path or not str(self.load_cache) or "\0" in str(self.load_cache):
+                raise EngineError(
+                    f"load_cache is {self.load_cache!r}; allowed is None or a path without NUL"
+                )
             object.__setattr__(self, "load_cache", Path(self.load_cache))
 
 
@@ -89,6 +106,7 @@ def check_applies(
         "gpu_memory_limit": (cuda in kinds, "an engine of backend onnxruntime on a GPU"),
         "allow_cpu_fallback": (on_gpu, "an engine of ONNX Runtime on a GPU"),
         "reduce_logits": ((on_gpu or on_cpu) and in_place, "an in-place engine of ONNX Runtime"),
+        "allow_operators": (on_gpu or on_cpu, "an engine of ONNX Runtime"),
         "huge_pages": (on_cpu, "an engine on the CPU"),
         "load_cache": (on_cpu or tensorrt in kinds, "an engine on the CPU or for TensorRT"),
     }

@@ -1,7 +1,7 @@
 """Create ONNX Runtime sessions that run well beside each other.
 
 Each session has its own thread pool, and idle pool threads spin for the next piece of work.
-Spinning between the operators of one pass pays; spinning after a pass steals cores from the
+Spinning between the operators of one pass saves time; after a pass it takes cores from the
 other engine of a pair (on 2 cores it turned a 1.9x pair into a 0.9x one). So threads spin
 during a run and are told to stop when it ends.
 """
@@ -28,7 +28,7 @@ from specdec.engines.onnxruntime.gpu import (
 )
 from specdec.engines.onnxruntime.huge_pages import on_huge_pages
 from specdec.engines.onnxruntime.load_cache import discard, mapped_graph
-from specdec.engines.onnxruntime.options import DEFAULT_ORT_OPTIONS, OrtOptions
+from specdec.engines.onnxruntime.options import DEFAULT_ORT_OPTIONS, MAX_THREADS, OrtOptions
 
 __all__ = ["create_session"]
 
@@ -66,8 +66,10 @@ def create_session(
             allowed, the parts of it that take the time.
     """
     require_provider(device)
-    if num_threads is not None and (type(num_threads) is not int or num_threads < 1):
-        raise EngineError(f"num_threads is {num_threads!r}; allowed is None or at least 1")
+    if num_threads is not None and (
+        type(num_threads) is not int or not 1 <= num_threads <= MAX_THREADS
+    ):
+        raise EngineError(f"num_threads is {num_threads!r}; allowed is None or 1 .. {MAX_THREADS}")
     import onnxruntime
 
     session_options = _session_options(num_threads)

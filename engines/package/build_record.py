@@ -1,5 +1,4 @@
-"""What a TensorRT engine was built with and for; recorded at export, held against the machine
-that loads it."""
+"""Record of a TensorRT build (version, compute capabilities, profiles), checked at load."""
 
 from __future__ import annotations
 

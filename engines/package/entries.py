@@ -1,4 +1,4 @@
-"""The records of a manifest: a file, an engine, the tokenizer; each valid once it exists."""
+"""Records of a manifest (a file, an engine, the tokenizer), validated when constructed."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class EngineEntry:
     compute: str = field(metadata=choice("fp32", "fp16", "bf16", "int8"))
     """Precision of the arithmetic."""
     recipe: str = field(metadata=text())
-    """Name of the way the weights were made, as the export calls it."""
+    """Name of the export's recipe for the weights."""
     vocab_size: int = field(metadata=integer(1, _MAX_TOKENS))
     """Token ids `0 .. vocab_size - 1` are legal."""
     logits_width: int = field(metadata=integer(1, _MAX_TOKENS))

@@ -1,9 +1,9 @@
-"""Which files beside a graph would ONNX Runtime open? Read the graph's bytes and check them.
+"""Find the external data files that a graph names, and check that the manifest lists them.
 
-An ONNX tensor may live in another file, its `location`. Not every ONNX Runtime keeps a location
-in its place: 1.22 follows `../..`, absolute paths, links, even the tag `*/_ORT_MEM_ADDR_/*` that
-means "at this address in memory" (each was tried; 1.32 refuses them). So a package is scanned
-before a session sees it, and every location must be a file that the manifest lists.
+An ONNX tensor may be stored in another file, its `location`. Not every ONNX Runtime confines
+locations to the graph's directory: 1.22 follows `../..`, absolute paths, links, even the tag
+`*/_ORT_MEM_ADDR_/*` that means "at this address in memory" (each was tried; 1.32 refuses them).
+So a package is scanned before a session is made, and every location must be a listed file.
 
 The scan walks protobuf's wire format, in which a message is a run of (tag, value) pairs with
 tag = field number * 8 + wire type, and skips what it does not need by its length: weights are
@@ -23,7 +23,7 @@ from specdec.engines.package.fields import path_problem
 from specdec.engines.package.files import open_regular, unreadable
 from specdec.engines.package.strict_json import shown
 
-__all__ = ["check_external_data", "external_locations", "graph_inputs"]
+__all__ = ["check_external_data", "external_locations", "graph_inputs", "graph_operators"]
 
 _MESSAGES: dict[str, dict[int, str]] = {
     "ModelProto": {7: "GraphProto", 20: "TrainingInfoProto", 25: "FunctionProto"},
@@ -48,6 +48,8 @@ _ENTRY = "StringStringEntryProto"
 _KEY, _VALUE = 1, 2
 _GRAPH, _INPUT, _INPUT_NAME = 7, 11, 1
 """Fields of a model, of its graph, and of an input (`ValueInfoProto`)."""
+_OPERATOR, _DOMAIN = 4, 7
+"""Fields of a node."""
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MAX_VARINT_BYTES = 10
 
@@ -104,6 +106,21 @@ def graph_inputs(graph: Path) -> list[str]:
         ]
 
 
+def graph_operators(graph: Path) -> set[tuple[str, str]]:
+    """Return (domain, name) of every node, subgraphs and functions included; "" is ONNX's.
+
+    Raises:
+        PackageError: as `external_locations`.
+    """
+    with _scanned(graph) as data:
+        return {
+            operator
+            for kind, start, end in _messages(data)
+            if kind == "NodeProto"
+            for operator in _operators(data, start, end)
+        }
+
+
 @contextmanager
 def _scanned(graph: Path) -> Iterator[mmap.mmap]:
     """The bytes of a graph; what goes wrong with them inside becomes a `PackageError`."""
@@ -126,22 +143,38 @@ def _mapped(descriptor: int) -> mmap.mmap:
 
 
 def _locations(data: mmap.mmap) -> Iterator[bytes]:
+    for kind, start, end in _messages(data):
+        if kind == _ENTRY:
+            yield from _entry_location(data, start, end)
+
+
+def _messages(data: mmap.mmap) -> Iterator[tuple[str, int, int]]:
+    """Yield (type, first byte, end) of every message that `_MESSAGES` leads to."""
     pending = [("ModelProto", 0, len(data))]
     while pending:
         kind, start, end = pending.pop()
-        if kind == _ENTRY:
-            yield from _entry_location(data, start, end)
+        yield kind, start, end
+        children = _MESSAGES.get(kind)
+        if children is None:
             continue
-        children = _MESSAGES[kind]
         for number, first, last in _byte_fields(data, start, end):
             if number in children:
                 pending.append((children[number], first, last))
 
 
+def _operators(data: mmap.mmap, start: int, end: int) -> Iterator[tuple[str, str]]:
+    """Yield (domain, name) of a node; of a field that is repeated, every value."""
+    found = list(_byte_fields(data, start, end))
+    domains = [data[a:b].decode() for number, a, b in found if number == _DOMAIN] or [""]
+    names = [data[a:b].decode() for number, a, b in found if number == _OPERATOR]
+    for domain in domains:
+        yield from (("" if domain == "ai.onnx" else domain, name) for name in names)
+
+
 def _entry_location(data: mmap.mmap, start: int, end: int) -> Iterator[bytes]:
     """Yield the value of one key-value pair if its key is "location".
 
-    Repeated fields are all looked at: which of them a parser keeps need not be guessed.
+    All repetitions of a field are checked, as parsers differ in which one they keep.
     """
     found = list(_byte_fields(data, start, end))
     if any(number == _KEY and data[a:b] == b"location" for number, a, b in found):

@@ -1,4 +1,4 @@
-"""Field rules: each field of a manifest dataclass carries what it may hold as metadata.
+"""Field rules: each field of a manifest dataclass states its allowed values in its metadata.
 
 One table so serves the constructor (`check_record`) and the reader of a JSON object
 (`read_record`, which adds the JSON path), and the message words come with the rule.

@@ -1,8 +1,8 @@
-"""Files of a package on disk: open only regular ones that stay inside, and hash them.
+"""Open and hash the files of a package: only regular ones, and only inside its directory.
 
-A directory from elsewhere may hold a link that leads out of it, or a pipe that blocks who
-opens it. So a path is resolved before it is used, and a file is opened without blocking and
-looked at through its descriptor, which nothing can swap afterwards.
+A directory from elsewhere may hold a link that leads out of it, or a pipe on which `open` blocks.
+So a path is resolved before it is used, and a file is opened without blocking and checked through
+its descriptor, which cannot be exchanged afterwards.
 """
 
 from __future__ import annotations

@@ -14,12 +14,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from specdec.engines.errors import PackageError, PackageVersionError
+from specdec.engines.errors import OutputError, PackageError, PackageVersionError
 from specdec.engines.package.defaults import GenerationEntry
 from specdec.engines.package.entries import EngineEntry, FileEntry, TokenizerEntry
 from specdec.engines.package.fields import FieldError, path_problem, read_object, read_record
 from specdec.engines.package.files import MANIFEST_NAME, hash_file, inventory
 from specdec.engines.package.strict_json import parse_object, shown
+from specdec.engines.storage.writing import write_file
 
 __all__ = [
     "MANIFEST_NAME",
@@ -164,14 +165,10 @@ def write_manifest(directory: Path, manifest: Manifest) -> Path:
     document = manifest.to_json()
     Manifest.from_json(document)
     path = directory / MANIFEST_NAME
-    partial = directory / f"{MANIFEST_NAME}.partial"
     try:
-        partial.write_text(document, encoding="utf-8", newline="\n")
-        partial.replace(path)
-    except OSError as error:
-        raise PackageError(
-            f"{path} cannot be written ({error.strerror}); allowed is a writable directory"
-        ) from error
+        write_file(path, document)
+    except OutputError as error:
+        raise PackageError(str(error)) from error
     return path
 
 

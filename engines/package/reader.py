@@ -1,4 +1,4 @@
-"""Read a package directory and prove that it is what its manifest says; build no engine.
+"""Read a package directory and verify it against its manifest, without building an engine.
 
 Cheap checks come first: schema, paths, sizes and external data always, then (unless told not
 to) the checksums, which read every byte. Files that the manifest does not list are never
@@ -23,10 +23,11 @@ from specdec.engines.package.files import (
     unreadable,
 )
 from specdec.engines.package.manifest import Manifest
+from specdec.engines.storage.writing import left_behind
 
 __all__ = ["Package", "read_package"]
 
-_MAX_MANIFEST = 64 << 20
+_MAX_MANIFEST = 8 << 20
 _MAX_TEMPLATE = 1 << 20
 _COPY = "copy the package again"
 
@@ -80,6 +81,8 @@ def read_package(path: str | os.PathLike[str], verify_checksums: bool = True) ->
         PackageIntegrityError: a file is missing, has another size, or fails its checksum.
         PackageError: there is no package at `path`, or it is malformed or unsafe.
     """
+    if not isinstance(verify_checksums, bool):
+        raise PackageError(f"verify_checksums is {verify_checksums!r}; allowed is True or False")
     root = _resolve_root(path)
     manifest = _read_manifest(root)
     files = {name: _resolve_file(root, name, manifest) for name in manifest.files}
@@ -97,10 +100,18 @@ def read_package(path: str | os.PathLike[str], verify_checksums: bool = True) ->
 
 
 def _resolve_root(path: str | os.PathLike[str]) -> Path:
+    if not isinstance(path, (str, os.PathLike)):
+        raise PackageError(f"the package is {path!r}; allowed is the path of its directory")
     given = Path(path)
     try:
         root = Path(os.path.realpath(given, strict=True))
     except FileNotFoundError:
+        left = left_behind(given, "replaced")
+        if left:
+            raise PackageError(
+                f"{given} does not exist: an export that was to replace it was cut off, and what "
+                f"it held is in {left[0]}; rename that, or run the export again"
+            ) from None
         raise PackageError(
             f"{given} does not exist; allowed is a package directory; make one with specdec-export"
         ) from None

@@ -12,11 +12,13 @@ from typing import Any
 
 from specdec.engines.errors import PackageError
 
-__all__ = ["MAX_DEPTH", "parse_object", "shown"]
+__all__ = ["MAX_DEPTH", "MAX_VALUES", "parse_object", "shown"]
 
 MAX_DEPTH = 64
 """How deep arrays and objects may nest in a manifest."""
 
+MAX_VALUES = 500_000
+"""How many values a manifest may hold; one with a full report has some thousands."""
 _MAX_DIGITS = 19
 _REDO = "export the package again"
 
@@ -37,9 +39,11 @@ def parse_object(document: str) -> dict[str, Any]:
     """Parse a JSON object strictly.
 
     Raises:
-        PackageError: not JSON, not an object, a key twice, NaN or an infinity, an integer of
-            more than 19 digits, nesting deeper than `MAX_DEPTH`, or half a surrogate pair.
+        PackageError: more than `MAX_VALUES` values, not JSON, not an object, a key twice, NaN or
+            an infinity, an integer of more than 19 digits, nesting deeper than `MAX_DEPTH`, or
+            half a surrogate pair.
     """
+    _check_structure(document)
     try:
         tree = json.loads(
             document,
@@ -57,6 +61,15 @@ def parse_object(document: str) -> dict[str, Any]:
     if not isinstance(tree, dict):
         raise PackageError(f"specdec.json holds {shown(tree)}; allowed is an object; {_REDO}")
     return tree
+
+
+def _check_structure(document: str) -> None:
+    """Refuse what would take long to parse before it is parsed; texts may hold some of these."""
+    count = sum(map(document.count, "[{,:"))
+    if count > MAX_VALUES:
+        raise PackageError(
+            f"specdec.json has about {count} values; allowed are {MAX_VALUES}; {_REDO}"
+        )
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""The TensorRT backend: plans of `tensorrt` and `tensorrt-rtx` behind the `Engine` protocol.
+"""The TensorRT backend: engine plans of `tensorrt` and `tensorrt-rtx` behind `Engine`.
 
-`specdec.engines.load` and the export may use it; it imports TensorRT only when an engine is
-loaded, and may use `engines.package` and the protocol, and no other backend.
+`engines.load` and the export may use it; it may use `engines.package`, the protocol and, once an
+engine is loaded, the TensorRT library, and no other backend.
 """

@@ -1,4 +1,4 @@
-"""The two TensorRT libraries behind one name.
+"""Import either of the two TensorRT libraries, and collect what their logger reports.
 
 `tensorrt` builds engines on the GPU they will run on; `tensorrt_rtx` builds ahead of time, for
 compute capabilities of choice, on any machine. Their Python interfaces are the same.
@@ -34,17 +34,17 @@ def import_tensorrt(backend: str) -> Any:
     except (ImportError, OSError) as error:
         raise MissingDependencyError(
             f"{TENSORRT_MODULES[backend]} cannot be imported ({' '.join(str(error).split())}); "
-            f'run: pip install "specdec[{backend}]"'
+            f"run: pip install {backend}"
         ) from error
 
 
 def collecting_logger(module: Any) -> Any:
     """A TensorRT logger that writes to `logging` and keeps its errors in `errors`.
 
-    TensorRT returns None where it fails and tells only its logger why.
+    Where TensorRT fails it returns None and writes the reason to its logger.
     """
 
-    class CollectingLogger(module.ILogger):  # type: ignore[misc]
+    class CollectingLogger(module.ILogger):
         def __init__(self) -> None:
             super().__init__()
             self.errors: list[str] = []

@@ -1,7 +1,7 @@
-"""From an engine file of a package to a `TensorRTEngine`, with every refusal before the cost.
+"""Load an engine file of a package as a `TensorRTEngine`; cheap checks come first.
 
 In this order: the library and its version, the GPU, its compute capability, its free memory;
-then the file is read, and the engine's own inputs and outputs are held against the manifest.
+then the file is read, and the engine's inputs and outputs are compared with the manifest.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _deserialize(trt: Any, path: Path, name: str) -> Any:
 
 
 def _check_interface(trt: Any, engine: Any, entry: EngineEntry, name: str) -> None:
-    """Hold names, element types and shapes of the engine against the manifest."""
+    """Compare names, element types and shapes of the engine with the manifest."""
     half_or_float = getattr(trt.DataType, _KV_TYPES[entry.kv_dtype])
     cache = (half_or_float, (1, entry.num_kv_heads, entry.max_length, entry.head_size))
     expected: dict[str, tuple[Any, tuple[int, ...]]] = {

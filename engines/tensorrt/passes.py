@@ -1,9 +1,9 @@
-"""Cut a forward pass into passes that an engine's profiles allow. No device is involved.
+"""Split a forward pass into passes that an engine's profiles allow; pure arithmetic.
 
 A profile takes a range of rows and gives logits for a few of the last. M rows of which the last N
 are scored become
 
-    M - N rows whose logits nobody wants, in the largest pieces,
+    M - N rows without logits, in the largest pieces,
     N rows, in pieces that a profile both takes and scores whole,
 
 or a single pass, when one profile takes all M and scores N.
@@ -26,7 +26,7 @@ class Pass:
     profile: int
     rows: int
     scored: int
-    """Rows scored because someone wants them; the graph itself scores at least one."""
+    """Rows whose logits the caller asked for; the graph itself scores at least one."""
 
 
 def plan_passes(entry: TensorRTEntry, rows: int, scored: int) -> list[Pass]:

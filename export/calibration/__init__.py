@@ -1,4 +1,5 @@
-"""Ranges of activations, found by running a traced graph over texts, and the scales they give.
+"""Activation ranges, measured by running a traced graph over texts, and the scales they give.
 
-Recipes that quantize activations use it; it may use `graphs`, `weights` and ONNX Runtime.
+Recipes that quantize activations use it; it may use `sources`, `editing`, `graphs`, `weights` and
+ONNX Runtime.
 """

@@ -1,4 +1,4 @@
-"""Find the ranges of activations by running a traced float graph over texts.
+"""Measure the ranges of activations by running a traced float graph over texts.
 
 The graph is run by ONNX Runtime on the CPU with one more output for each tensor that a weight
 multiplies, a few rows at a time. Of each such tensor two things are kept: the largest magnitude
@@ -112,7 +112,7 @@ def calibrate(
     window = min(_WINDOW, int(model.metadata_props[MAX_LENGTH]))
     weights = _measured(model)
     seen = {name: _Seen() for name in weights}
-    session = _tapped(model, plain, weights, num_threads)
+    session = _tapped(model, plain, list(weights), num_threads)
     texts = list(_windows(samples, window, vocab_size))
     stride = max(1, sum(map(len, texts)) // _KEPT_ROWS)
     done = 0

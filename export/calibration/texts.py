@@ -1,4 +1,4 @@
-"""The texts that activations are calibrated on: our own prompts and texts, or a user's file."""
+"""Load the texts that activations are calibrated on: our own, or a user's file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from specdec.export.errors import ExportOptionError
 from specdec.export.sources.tokenizers import SourceTokenizer
-from specdec.runtime.report.prompt_set import load_prompts, load_texts
+from specdec.runtime.report.measuring.prompt_set import load_prompts, load_texts
 from specdec.runtime.text.chat import ChatTemplate
 
 __all__ = ["CalibrationTexts", "load_calibration"]
@@ -19,7 +19,7 @@ _FORM = "a UTF-8 file with one sample a line, or with blank lines between sample
 
 @dataclass(frozen=True)
 class CalibrationTexts:
-    """Tokenized samples, and where they are from."""
+    """Tokenized samples and their origin."""
 
     source: str
     """"built-in" or "file"."""

@@ -1,4 +1,4 @@
-"""Is what was built what was meant? References of the original weights, and checks against them.
+"""Checks of the finished engines against logits of the original weights, and their measurement.
 
-The pipeline uses it; it may use the engines, the runtime's report, and torch models.
+The pipeline uses it; it may use the engines, the runtime's report, `sources` and torch models.
 """

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from specdec.engines.engine import Engine
 from specdec.export.checks.reference import Reference
-from specdec.runtime.report.curves import CurvePlan, measure_curves
-from specdec.runtime.report.laws import draft_rows, log_softmax, score_text
+from specdec.runtime.report.measuring.curves import CurvePlan, measure_curves
+from specdec.runtime.report.measuring.divergence import draft_rows, log_softmax, score_text
 
 __all__ = ["CheckReport", "check_engines"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from specdec.engines.load import LoadedPackage, Package, load_engines
+from specdec.engines.load import Package, load_engines
 from specdec.export.checks.checks import CheckReport, check_engines
 from specdec.export.checks.device import check_device, is_measured_here
 from specdec.export.checks.reference import Reference
@@ -58,31 +58,19 @@ def check_and_measure(
             )
         finite = not any("not finite" in problem for problem in checked.problems)
         if options.report != "none" and finite and timed:
-            report = _measure(loaded, options, checked, candidates, load_seconds, progress)
+            report = measure_package(
+                loaded,
+                level=options.report,
+                load_seconds=load_seconds,
+                num_threads=options.num_threads,
+                problems=checked.problems,
+                candidates=candidates,
+                step=progress.step,
+            )
             checked.figures["report"] = to_data(report)
             checked.costs.update(seed_costs(report))
             _refuse(report, options)
     return checked
-
-
-def _measure(
-    package: LoadedPackage,
-    options: ExportOptions,
-    checked: CheckReport,
-    candidates: Sequence[Candidate],
-    load_seconds: float,
-    progress: Progress,
-) -> Report:
-    assert options.report != "none"
-    return measure_package(
-        package,
-        level=options.report,
-        load_seconds=load_seconds,
-        num_threads=options.num_threads,
-        problems=checked.problems,
-        candidates=candidates,
-        step=progress.step,
-    )
 
 
 def _refuse(report: Report, options: ExportOptions) -> None:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from specdec.export.genai.model import GenaiModel
 from specdec.export.sources.tokenizers import SourceTokenizer
-from specdec.runtime.report.golden import GoldenText, golden_text
-from specdec.runtime.report.prompt_set import load_texts
+from specdec.runtime.report.measuring.golden import GoldenText, golden_text
+from specdec.runtime.report.measuring.prompt_set import load_texts
 
 __all__ = ["Reference", "score_golden", "score_reference"]
 

@@ -1,4 +1,4 @@
-"""ONNX Runtime's CUDA provider: the FP16 graph, and whether every operator has a kernel there.
+"""Graphs for ONNX Runtime's CUDA provider: FP16 arithmetic, and only operators with a CUDA kernel.
 
-The pipeline uses it; it may use `graphs` and `weights`.
+The pipeline uses it; it may use `editing`, `graphs`, `weights` and `calibration`.
 """

@@ -1,4 +1,4 @@
-"""The graph that ONNX Runtime's CUDA provider runs: FP16 products, attention and KV cache.
+"""Rewrite a graph for ONNX Runtime's CUDA provider: FP16 products, attention and KV cache.
 
 Products with weights, and attention, compute in FP16 (attention has no FP32 kernel there). So
 does what lies between two of them and touches nothing else: biases of queries and keys, and the

@@ -1,4 +1,4 @@
-"""Whether ONNX Runtime's CUDA provider has a kernel for every operator of a graph.
+"""Check that ONNX Runtime's CUDA provider has a kernel for every operator of a graph.
 
 A node without one runs on the CPU: its values cross the bus in every pass, and the pass cannot be
 captured as a CUDA graph. The list is of ONNX Runtime's own table of registered kernels

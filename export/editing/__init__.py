@@ -1,4 +1,4 @@
-"""Small edits of ONNX graphs: insert nodes, add constants, state types, save.
+"""Edits of ONNX graphs: insert nodes, add constants, convert types, save.
 
-Every folder of the export that rewrites graphs uses it; it may use onnx_ir and NumPy alone.
+Every folder that rewrites graphs uses it; it may use onnx, onnx_ir and NumPy alone.
 """

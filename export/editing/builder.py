@@ -1,4 +1,4 @@
-"""Insert nodes into a graph, one call each."""
+"""Insert nodes and constants into a graph, one call each."""
 
 from __future__ import annotations
 

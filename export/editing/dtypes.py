@@ -1,4 +1,4 @@
-"""Element types of a graph's values, which a traced graph leaves unstated."""
+"""Infer the element types of a graph's values, which a traced graph leaves out."""
 
 from __future__ import annotations
 

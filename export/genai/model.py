@@ -14,7 +14,10 @@ from specdec.export.genai.folder import GenaiConfig
 from specdec.export.genai.graph import adapt_graph, read_decoder
 from specdec.export.weights.recipes import Recipe
 
-__all__ = ["GenaiModel"]
+__all__ = ["AS_GIVEN", "GenaiModel"]
+
+AS_GIVEN = "as given"
+"""Recipe of weights that are taken as they are."""
 
 _KV_DTYPES = {ir.DataType.FLOAT: "float32", ir.DataType.FLOAT16: "float16"}
 
@@ -51,9 +54,7 @@ class GenaiModel:
     @property
     def recipe(self) -> Recipe:
         """The precision of the folder: its weights are taken as they are."""
-        return Recipe(
-            "as given", self._storage, self._compute, "none", kv_dtype=_KV_DTYPES[self._kv]
-        )
+        return Recipe(AS_GIVEN, self._storage, self._compute, "none", kv_dtype=_KV_DTYPES[self._kv])
 
     def score(self, ids: list[int], vocab_size: int) -> NDArray[np.float32]:
         """The folder's own logits after each token, by its untouched graph in one pass.

@@ -1,4 +1,5 @@
-"""From a torch model to a float32 ONNX graph with an in-place KV cache.
+"""Tracing of a torch model to a float32 ONNX graph with a KV cache, in place where it fits.
 
-The pipeline and the backends' folders use it; it may use torch, Optimum, transformers and ONNX.
+The pipeline and the folders of the backends use it; it may use `editing`, torch, Optimum,
+transformers and ONNX.
 """

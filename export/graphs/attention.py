@@ -1,4 +1,4 @@
-"""How a cached attention node is written; the only place that knows.
+"""The cached attention operator: the one place that writes its ONNX node.
 
 Every supported architecture calls one custom operator, `specdec::cached_attention`, through
 transformers' attention interface. The operator has an eager implementation (so a model can be
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 IN_PLACE_ADVICE = "the TensorRT backends need; use --backend onnxruntime"
-"""Who needs the in-place cache that a graph lacks, for `require_cached_attention`."""
+"""End of the message of `require_cached_attention` for callers that need the in-place cache."""
 
 OPSET = 18
 """ONNX opset of the exported graphs (the in-place attention is a contrib operator)."""

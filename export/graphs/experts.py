@@ -1,4 +1,4 @@
-"""Trace all experts of a mixture, not only those that the traced text happens to need.
+"""Trace all experts of a mixture, not only those that the traced text activates.
 
 transformers skips an expert that no token chose. A trace records the choice of one text, and the
 others would be missing from the graph for good. Optimum rewrites the mixtures it knows; this is

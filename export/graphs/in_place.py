@@ -56,7 +56,7 @@ class _TracedCache(Cache):
         self.masked_windows: set[int] = set()
         self.attended_windows: set[int] = set()
         self.layer = -1
-        self.layers = []
+        self.layers: list[Any] = []
 
     def update(
         self, key_states: Any, value_states: Any, layer_idx: int, cache_kwargs: Any = None
@@ -158,7 +158,7 @@ def in_place_config(base: type[Any], max_length: int) -> type[Any]:
         max_length: capacity of the KV cache in tokens (rows of the rotary tables).
     """
 
-    class InPlaceOnnxConfig(base):  # type: ignore[misc]
+    class InPlaceOnnxConfig(base):
         @property
         def inputs(self) -> dict[str, dict[int, str]]:
             named: dict[str, dict[int, str]] = {
@@ -219,7 +219,7 @@ def _dummy_inputs(config: Any, num_layers: int) -> dict[str, Any]:
 def _patcher(base: type[Any], max_length: int) -> type[Any]:
     """Subclass an Optimum model patcher: same patches, our forward."""
 
-    class InPlacePatcher(base):  # type: ignore[misc]
+    class InPlacePatcher(base):
         def __init__(self, config: Any, model: Any, model_kwargs: Any = None) -> None:
             super().__init__(config, model, model_kwargs=model_kwargs)
             _, head_size = kv_geometry(model.config.get_text_config())
@@ -291,7 +291,7 @@ def in_place_forward(
 
 
 def _check_windows(cache: _TracedCache) -> None:
-    """A window that only the mask would have applied must not vanish with the mask."""
+    """Refuse a sliding window that only the mask applied, because the mask is removed."""
     lost = cache.masked_windows - cache.attended_windows
     if lost:
         raise NotImplementedError(f"sliding window {sorted(lost)} is applied by the mask alone")

@@ -1,9 +1,9 @@
-"""Which KV layout a model is exported with, and the Optimum config that does it.
+"""Choose the KV layout of a model, and make the Optimum config that exports it.
 
 `in_place` is tried first: the model's own forward runs once over the fixed-capacity cache, in
 torch, and must reproduce the plain forward. What the attention node cannot express (attention
 code of its own, ALiBi, keys and values of different sizes) is exported `concatenated`, the plain
-Optimum way. Chosen by what the model computes, so a new architecture needs no table.
+Optimum way. The choice depends on what the model computes, so a new architecture needs no table.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def optimum_config_class(model_type: str, model: Any) -> type[Any]:
             f"Optimum cannot export architecture {model_type!r} for text generation; allowed are "
             "decoder-only architectures it supports, such as llama, qwen2, gemma2, phi3"
         ) from error
-    return constructor.func
+    config_class: type[Any] = constructor.func
+    return config_class
 
 
 def export_config(model: Any, layout: str, max_length: int) -> Any:
@@ -103,7 +104,7 @@ def concatenated_config(base: type[Any], model: Any) -> type[Any]:
     with torch.no_grad():
         cached = tuple(model(input_ids=torch.tensor([[0]]), use_cache=True).past_key_values)
 
-    class ConcatenatedOnnxConfig(base):  # type: ignore[misc]
+    class ConcatenatedOnnxConfig(base):
         @property
         def inputs(self) -> dict[str, dict[int, str]]:
             return {**super().inputs, "logit_rows": {0: "num_logits"}}
@@ -162,7 +163,7 @@ def _scoring_rows(model: Any, forward: Any) -> Any:
     signature = inspect.signature(forward)
     first = inspect.Parameter("logit_rows", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = [first, *signature.parameters.values()]
-    patched.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    vars(patched)["__signature__"] = signature.replace(parameters=parameters)
     return patched
 
 

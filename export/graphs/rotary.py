@@ -4,8 +4,8 @@ transformers rotates queries and keys with a module-level `apply_rotary_pos_emb(
 whose cos and sin come from a `...RotaryEmbedding` module. While a model is traced,
 `RotaryFolder` lets that function pass q and k through and remembers which tables it would have
 used; the attention node then rotates by table. A rotation is folded only when the node's own
-formula, tried on random numbers first, reproduces the model's: recognised by what it computes,
-never by the architecture's name. Everything else stays in the graph as written.
+formula, tried on random numbers first, reproduces the model's; the architecture's name does not
+matter. Everything else stays in the graph as written.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Make a freshly traced graph small before it is quantized and saved.
 
 The TorchScript exporter writes every shape computation and constant as a node. Around the
-attention nodes these are pure noise: queries, keys and values are projected as
+attention nodes these have no effect: queries, keys and values are projected as
 [batch, rows, heads * head_size], reshaped to heads and straight back. Fewer nodes load faster
 and, on few cores, run faster: a 135M model is bound by the number of operators.
 """

@@ -1,9 +1,9 @@
 """Deepen an engine of two layers by repeating the second, without a copy of its weights on disk.
 
 A decoder is a chain: embedding, attention 0, then (feed-forward i, attention i + 1) again and
-again, feed-forward, head. The link between the residual after one attention and the residual
-after the next is cut out of a graph of two layers and strung as often as asked. The constants of
-each link have names of their own but the place in the weight file of the first one's, so the file
+again, feed-forward, head. The subgraph from the residual after one attention to the residual after
+the next is cut out of a graph of two layers and repeated. The constants of each copy have names of
+their own and the offsets in the weight file of the first one's, so the file
 stays small, while a session loads every layer separately: memory and time are those of the
 model at its full depth.
 """

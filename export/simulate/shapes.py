@@ -1,4 +1,4 @@
-"""Dimensions of simulated models, and how much of one is made and stored."""
+"""Dimensions of simulated models, and the sizes of their files."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Widen the vocabulary of an engine by repeating the rows of its embedding and output head.
 
-Where the weights mean nothing (`simulated`), a table of 150,000 tokens need not be made,
+Where the weights are random (`simulate.package`), a table of 150,000 tokens need not be made,
 transposed and quantized: the engine is written with a small vocabulary and its tables are tiled.
-The rows shrink on the way, or every token would have its equals and greedy text would hang on ties.
+Each repetition is scaled down, or equal rows would give equal logits and greedy text would depend
+on ties.
 """
 
 from __future__ import annotations

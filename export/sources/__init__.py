@@ -1,4 +1,4 @@
-"""Where models come from: sources, the hub, tokenizers, and what can be refused early.
+"""Model sources: folders, GGUF files, the hub, the demo model, and their tokenizers.
 
-The pipeline uses it; it may use transformers, and nothing of the graphs that are made later.
+The pipeline uses it; it may use transformers, and no folder that makes graphs.
 """

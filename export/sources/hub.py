@@ -46,7 +46,7 @@ def _cached(model_id: str, error: OSError) -> str:
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
-        return snapshot_download(model_id, local_files_only=True)
+        return str(snapshot_download(model_id, local_files_only=True))
     except LocalEntryNotFoundError:
         raise SourceError(
             f"there is no folder {model_id!r}, the hub cannot be reached, and its cache has no "

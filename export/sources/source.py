@@ -151,7 +151,7 @@ def reading(source: ModelSource, what: str) -> Iterator[None]:
     except ImportError as error:
         raise MissingDependencyError(
             f"reading {source.name} needs a package that is missing ({_first_line(error)}); "
-            'run: pip install "specdec[export]"'
+            "install it with pip"
         ) from error
     except Exception as error:  # transformers raises whatever its readers raise
         if "trust_remote_code" in str(error):

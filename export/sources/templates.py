@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from specdec.engines.storage.writing import write_file
 from specdec.export.errors import SourceError
 
 __all__ = ["SourceTemplates", "sort_templates", "write_templates"]
@@ -59,8 +60,8 @@ def write_templates(
     if others:
         (directory / _FOLDER).mkdir()
     for name, path in paths.items():
-        (directory / path).write_text(others[name], encoding="utf-8")
+        write_file(directory / path, others[name])
     if default is None:
         return None, paths
-    (directory / _DEFAULT).write_text(default, encoding="utf-8")
+    write_file(directory / _DEFAULT, default)
     return _DEFAULT, paths

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from specdec.engines.package.manifest import GenerationEntry, TokenizerEntry
+from specdec.engines.storage.writing import write_file
 from specdec.export.errors import SourceError, TokenizerMismatchError
 from specdec.export.sources.generation import load_generation, read_stated
 from specdec.export.sources.source import ModelSource, reading
@@ -117,7 +118,7 @@ def check_same_tokenizer(target: SourceTokenizer, draft: SourceTokenizer) -> Non
 
 def write_tokenizer(tokenizer: SourceTokenizer, directory: Path) -> TokenizerEntry:
     """Write `tokenizer.json` and the chat template into a package directory."""
-    tokenizer.backend.save(str(directory / _FILE), pretty=False)
+    write_file(directory / _FILE, tokenizer.backend.to_str())
     default, others = write_templates(tokenizer.chat_template, tokenizer.chat_templates, directory)
     return TokenizerEntry(
         file=_FILE,

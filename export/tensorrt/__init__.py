@@ -1,4 +1,4 @@
-"""TensorRT: standard graphs, their precisions, and the engines built from them.
+"""TensorRT: graphs of standard operators, their precisions, and the engines built from them.
 
-The pipeline uses it; it may use `graphs`, `weights` and `calibration`.
+The pipeline uses it; it may use `editing`, `graphs`, `weights` and `calibration`.
 """

@@ -133,22 +133,25 @@ def _rewrite(model: ir.Model, node: ir.Node, shared: _Shared, kv_dtype: ir.DataT
         return make.cast(turned, kv_dtype)
 
     queries = heads(query, count, True)
-    present = []
-    for past, x, rotates in ((past_key, key, True), (past_value, value, False)):
-        new = heads(x, kv_count, rotates)
-        present.append(make.op("TensorScatter", past, new, shared.past, axis=2))
-        present[-1].type, present[-1].shape = past.type, past.shape
+
+    def appended(past: ir.Value, rows: ir.Value) -> ir.Value:
+        present = make.op("TensorScatter", past, rows, shared.past, axis=2)
+        present.type, present.shape = past.type, past.shape
+        return present
+
+    keys = appended(past_key, heads(key, kv_count, True))
+    values = appended(past_value, heads(value, kv_count, False))
     scale = node.attributes.get_float("scale")
     softcap = node.attributes.get_float("softcap", 0.0)
     if softcap or sink is not None:
         out = _spelled_out(
-            make, queries, *present, visible, scale, softcap, sink, (count, kv_count)
+            make, queries, keys, values, visible, scale, softcap, sink, (count, kv_count)
         )
     else:
-        out = make.op("Attention", queries, *present, visible, scale=scale)
+        out = make.op("Attention", queries, keys, values, visible, scale=scale)
     out = make.op("Transpose", make.cast(out, ir.DataType.FLOAT), perm=[0, 2, 1, 3])
     rows = make.op("Reshape", out, make.constant([0, 0, count * head_size]))
-    for old, new in zip(node.outputs, (rows, *present), strict=True):
+    for old, new in zip(node.outputs, (rows, keys, values), strict=True):
         ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
         new.name, new.type, new.shape = old.name, old.type, old.shape
     model.graph.remove(node, safe=True)

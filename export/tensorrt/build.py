@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from specdec.engines.storage.writing import write_file
 from specdec.engines.tensorrt.library import collecting_logger, import_tensorrt
 from specdec.export.errors import EngineBuildError, ExportOptionError
 from specdec.export.progress import StepHandle
@@ -102,9 +103,9 @@ def build_engine(graph: Path, out: Path, build: EngineBuild, step: StepHandle) -
         raise EngineBuildError(
             f"{trt.__name__} {trt.__version__} cannot build {graph.name}: {logger.reason()}"
         )
-    out.write_bytes(memoryview(plan))
+    write_file(out, memoryview(plan))
     if cache is not None and build.timing_cache is not None:
-        build.timing_cache.write_bytes(memoryview(cache.serialize()))
+        write_file(build.timing_cache, memoryview(cache.serialize()))
     return BuiltEngine(trt.__version__, names, seconds)
 
 
@@ -169,7 +170,7 @@ def _load_timing_cache(config: Any, path: Path | None) -> Any:
 def _monitor(trt: Any, progress: BuildProgress) -> Any:
     """TensorRT's progress monitor over `progress`; it is called by the building thread."""
 
-    class Monitor(trt.IProgressMonitor):  # type: ignore[misc]
+    class Monitor(trt.IProgressMonitor):
         def __init__(self) -> None:
             super().__init__()
 

@@ -1,4 +1,4 @@
-"""How far a TensorRT build is, from the phases it reports.
+"""Compute the progress of a TensorRT build from the phases it reports.
 
 Phases nest: a phase that starts under a parent is the parent's current step. Its place in the
 whole build is therefore the share of that step,

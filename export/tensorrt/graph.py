@@ -1,4 +1,4 @@
-"""The graph that TensorRT builds an engine from: standard operators, every type stated."""
+"""Rewrite a graph for TensorRT: standard operators, every element type stated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The last step of a TensorRT export: from checked standard graphs to engines.
+"""Last step of a TensorRT export: build engines from the checked standard graphs.
 
 Up to here the package holds standard ONNX graphs that ONNX Runtime runs, so every check of the
 export has judged the very operators, types and weights that TensorRT is given. Now each graph is

@@ -1,4 +1,5 @@
-"""How weights are stored: recipes, FP16 storage, block quantization, and the bytes a pass reads.
+"""Storage of weights: recipes, FP16, block quantization, and the bytes that a pass reads.
 
-The pipeline and the backends' folders use it; it works on graphs and never on torch models.
+The pipeline and the folders of the backends use it; it may use `editing`, ONNX and the quantizer
+of ONNX Runtime, and never torch models.
 """

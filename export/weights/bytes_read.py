@@ -1,4 +1,4 @@
-"""How many bytes of weights one pass of an engine reads: the floor of its time."""
+"""Count the bytes of weights that one pass of an engine reads, which bound its speed."""
 
 from __future__ import annotations
 

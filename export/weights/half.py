@@ -1,4 +1,4 @@
-"""Let nodes of a float32 graph compute in FP16.
+"""Convert nodes of a float32 graph to FP16 arithmetic.
 
 Every node becomes an island: what flows in is cast to FP16, what flows out is cast back, and its
 constants are stored in FP16. Casts between two islands that touch cancel
@@ -50,7 +50,7 @@ def compute_in_half(model: ir.Model, node: ir.Node) -> None:
 
 
 def _cast_back(model: ir.Model, node: ir.Node, output: ir.Value) -> None:
-    """Let all that read `output`, but not its shape alone, read a float32 copy of its name."""
+    """Give all readers of `output`, except those of its shape, a float32 copy of its name."""
     uses = [use for use in output.uses() if use.node.op_type != "Shape"]
     cast = ir.node("Cast", [output], {"to": _FP32})
     model.graph.insert_after(node, cast)

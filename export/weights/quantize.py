@@ -120,7 +120,7 @@ def _head(proto: onnx.ModelProto) -> str:
     node = producers["logits"]
     while node.op_type != "MatMul":
         node = next(producers[name] for name in node.input if name in producers)
-    return node.name
+    return str(node.name)
 
 
 def _load(tensor: onnx.TensorProto, folder: Path) -> None:

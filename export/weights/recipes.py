@@ -1,4 +1,4 @@
-"""The ways to store and run weights, by name."""
+"""Recipes: named ways to store and run weights."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Losslessness that a user can check: `audit` runs a pair against its target alone.
+"""Tests a user can run that a package is lossless: `audit` compares a pair with its target alone.
 
-Greedy texts must be equal token for token, the cache must forget what was cut off, and what
-the loop commits when sampling must follow the target's exact law: see `greedy`, `sampling` and
-`statistics`. Needs nothing beyond NumPy and the engines.
+Greedy texts must be equal token for token, no truncated token may change a later one, and sampled
+tokens must follow the target's exact distribution (`greedy`, `sampling`, `statistics`). The
+commands and hosts with engines of their own use it; it may use the decoder and the engines.
 """
 
 from specdec.runtime.audit.report import (

@@ -1,4 +1,4 @@
-"""The law the output should follow: plain passes of the target alone, outside the loop."""
+"""Compute the distribution the output must follow, by passes of the target outside the loop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from specdec.runtime.sampling.params import SamplingParams
 from specdec.runtime.sampling.penalties import TokenHistory
 from specdec.runtime.sampling.processing import LogitsProcessor
 
-__all__ = ["ExactLaws", "PlainReader", "entropy"]
+__all__ = ["ExactDistributions", "PlainReader", "entropy"]
 
 
 class PlainReader:
@@ -42,7 +42,7 @@ class PlainReader:
         return last
 
 
-class ExactLaws:
+class ExactDistributions:
     """P(next token | prompt, output so far) under the options of a request.
 
     Args:
@@ -65,12 +65,12 @@ class ExactLaws:
         self._reader = PlainReader(engine, prompt)
         self._start = len(prompt)
 
-    def law(self, output: Sequence[int]) -> Distribution:
-        """The law of the token after `output`."""
+    def distribution(self, output: Sequence[int]) -> Distribution:
+        """The distribution of the token after `output`."""
         return self._process(self._reader.logits(output), output, self._start + len(output))
 
 
-def entropy(law: Distribution) -> float:
+def entropy(distribution: Distribution) -> float:
     """In nats."""
-    probs = law.probs[law.probs > 0].astype(np.float64)
+    probs = distribution.probs[distribution.probs > 0].astype(np.float64)
     return float(-(probs * np.log(probs)).sum())

@@ -1,9 +1,9 @@
-"""Is the pair's greedy text the target's own, token for token? And does the cache forget?
+"""Check that greedy texts of the pair equal the target's, and that truncated rows leave no trace.
 
 A pass over K + 1 rows may round differently from K + 1 passes over one, so two tokens whose
-logits all but tie can change places. Such a difference is told from a fault by measuring: the
-text before it is fed to the target alone in both ways, and the gap between the two best logits
-must be within four times the largest difference that this makes.
+logits are nearly equal can change places. To distinguish that from a fault, the text before the
+difference is fed to the target alone in both ways: the gap between the two best logits must be
+within four times the largest change of a logit between the two.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ def compare_greedy(
 def check_rollback(
     target: Engine, writer: Engine, ids: Sequence[int], num_rows: int
 ) -> RollbackReport:
-    """Does a pass give the same logits after rows were written and forgotten?
+    """Compare the logits of a pass before and after rows were written and truncated.
 
     Args:
-        writer: who writes the rows to forget: the draft where it shares the target's cache.
+        writer: the engine that writes the rows: the draft where it shares the target's cache.
         ids: a text of more than 2 * `num_rows` tokens.
         num_rows: K + 1.
     """

@@ -1,4 +1,4 @@
-"""How small a bias would a test have shown? Said beside every verdict.
+"""Compute the smallest bias that a test would have detected, given beside every verdict.
 
 A bias of total variation d at every table moves X^2 by at least 4 d^2 per draw (because
 sum (q - p)^2 / p >= (sum |q - p|)^2), and leaves it close to normal with variance
@@ -14,11 +14,11 @@ from specdec.runtime.audit.statistics import Fit, gamma_tail
 
 __all__ = ["detectable"]
 
-_NINE_IN_TEN = 1.2815515655446004  # of the standard normal law
+_NINE_IN_TEN = 1.2815515655446004  # of the standard normal distribution
 
 
 def detectable(fit: Fit, level: float) -> float:
-    """Total variation that a test at `level` on as many draws shows nine times in ten.
+    """Total variation that a test at `level` on so many draws detects nine times in ten.
 
     Returns:
         1.0 when nothing varies, that is when the options leave one token to choose.
@@ -36,7 +36,7 @@ def detectable(fit: Fit, level: float) -> float:
 
 
 def _first_true(test: Callable[[float], bool], start: float) -> float:
-    """Where a test that is false at 0 and true from some point on becomes true."""
+    """Bisect for the point from which on a test, false at 0, is true."""
     low, high = 0.0, start
     while not test(high):
         low, high = high, 2.0 * high

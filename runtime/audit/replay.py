@@ -1,7 +1,7 @@
-"""Engines that remember their logits, so that the real loop can run thousands of times.
+"""Engines that cache their logits by context, so that the real loop can run thousands of times.
 
 Logits are a function of what is in the cache and of what is fed. A `ReplayEngine` stands before
-an engine and notes every row that is written: which token, after which rows, by which model (on
+an engine and records every row that is written: which token, after which rows, by which model (on
 a shared cache the draft's rows are not the target's). When all rows that a pass asks for are
 known it answers from memory; otherwise it brings the real cache to the noted state, by real
 truncations and passes, and runs the very pass it was asked for.
@@ -39,7 +39,7 @@ class _Row:
 
 
 class ReplayCache:
-    """What one KV cache should hold and what it really holds.
+    """Rows that one KV cache should hold, and those that it holds.
 
     Attributes:
         passes: passes the engines really ran.
@@ -67,13 +67,13 @@ class ReplayCache:
         return len(self._noted)
 
     def truncate(self, length: int) -> None:
-        """Forget the noted rows from `length` on."""
+        """Drop the recorded rows from `length` on."""
         if not 0 <= length <= len(self._noted):
             raise ValueError(f"cannot truncate to {length}; allowed is 0 .. {len(self._noted)}")
         del self._noted[length:]
 
     def append(self, engine: Engine, tokens: Sequence[int], num_logits: int) -> NDArray[Any]:
-        """Note rows written by `engine`; returns float [num_logits, logits_width]."""
+        """Record rows written by `engine`; returns float [num_logits, logits_width]."""
         rows = self._walk(engine, tokens)
         known = [row.logits for row in rows[len(rows) - num_logits :] if row.logits is not None]
         if len(known) == num_logits:
@@ -105,7 +105,7 @@ class ReplayCache:
         return logits
 
     def _catch_up(self) -> None:
-        """Make the real cache hold the noted rows, each written by its own model."""
+        """Make the real cache hold the recorded rows, each written by its own model."""
         if self._owner.length != len(self._real):  # passes beside the loop were run
             self._real = []
             self._owner.truncate(0)
@@ -169,4 +169,4 @@ class ReplayEngine:
         self._cache.truncate(length)
 
     def close(self) -> None:
-        """The engine belongs to whoever loaded it."""
+        """Does nothing: the caller that loaded the engine closes it."""

@@ -1,4 +1,4 @@
-"""What an audit found."""
+"""Records of what an audit found."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class GreedyReport:
 
 @dataclass(frozen=True)
 class RollbackReport:
-    """Whether the target's cache forgets rows that were cut off."""
+    """Whether truncated rows leave no trace in the target's cache."""
 
     largest_difference: float
-    """Of a logit, between a pass before and the same pass after K + 1 rows came and went."""
+    """Largest change of a logit between a pass and its repetition after a truncation."""
     allowed: float
 
     @property
@@ -76,7 +76,7 @@ class TestReport:
 
 @dataclass(frozen=True)
 class SamplingReport:
-    """What was committed under one set of options, against the target's law."""
+    """What was committed under one set of options, against the target's distribution."""
 
     options: dict[str, Any]
     """Those that differ from the defaults."""
@@ -85,11 +85,11 @@ class SamplingReport:
     acceptance_rate: float
     tokens_per_round: float
     total_variation: float
-    """Between frequencies and law, averaged over all tables."""
+    """Between frequencies and distribution, averaged over all tables."""
     noise_floor: float
     """What it is on average when nothing is wrong."""
     detectable: float
-    """A total variation that these counts would show nine times in ten."""
+    """The total variation that these counts would detect nine times in ten."""
     tests: tuple[TestReport, ...]
 
     @property

@@ -1,4 +1,4 @@
-"""The audit: greedy texts, the cache, and the law of what is committed."""
+"""Run the audit: greedy texts, the cache, and the distribution of committed tokens."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OUTSIDE_BY_ROUNDING = 1e-4
 
 @dataclass(frozen=True, kw_only=True)
 class AuditPlan:
-    """How much is tried.
+    """Extent of an audit.
 
     `settings` are sampled one after the other; each needs a temperature above 0. The greedy
     texts use the penalties and the number of drafted tokens of the first one.
@@ -53,9 +53,9 @@ def default_settings(
 ) -> tuple[SamplingParams, ...]:
     """Plain sampling as deployed, and truncated sampling with a draft made worse on purpose.
 
-    A draft close to its target hides faults: what a broken rule gets wrong is a part of their
-    distance. A hot draft temperature widens it, and the output should not notice. A small
-    `top_k` keeps the number of different passes low.
+    A draft close to its target hides faults: the error of a wrong rule is a part of their
+    distance. A high draft temperature increases the distance and must not change the output. A
+    small `top_k` keeps the number of different passes low.
     """
     return (
         SamplingParams(temperature=1.0, num_draft_tokens=2),
@@ -159,7 +159,7 @@ def _rows(params: SamplingParams) -> int:
 
 
 def _judge(audits: Sequence[SamplingAudit], plan: AuditPlan) -> tuple[SamplingReport, ...]:
-    """Tests of every setting, held together against one false-alarm rate."""
+    """Tests of every setting, corrected together for one false-alarm rate."""
     tests = [_tests(part) for part in audits]
     p_values = [test.p_value for group in tests for test in group]
     failed = iter(holm(p_values, plan.false_alarm_rate))

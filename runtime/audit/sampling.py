@@ -1,10 +1,10 @@
-"""Is what the loop commits drawn from the target's law? Counts against exact probabilities.
+"""Compare counts of what the loop commits when sampling with the target's exact probabilities.
 
 After each of many prefixes the decoder runs many times, each time with another seed, until it
 has committed `depth` tokens, over as many rounds as that takes. The first tokens are counted
 against P(. | prefix), the second ones against P(. | prefix, first) for every first token that
 came often enough, and so on. Given the tokens before them, counts at one depth are draws from
-one law, so all these tables are independent and their fits add up to one test per depth.
+one distribution, so all these tables are independent and their fits add up to one test per depth.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from specdec.engines.engine import Engine
-from specdec.runtime.audit.exact import ExactLaws, entropy
+from specdec.runtime.audit.exact import ExactDistributions, entropy
 from specdec.runtime.audit.replay import ReplayCache, ReplayEngine
 from specdec.runtime.audit.statistics import Fit, fit_counts
 from specdec.runtime.decoder import SpeculativeDecoder
@@ -51,7 +51,7 @@ class SamplingAudit:
     """Counts what a pair commits under one set of options.
 
     Args:
-        target: the model whose law is checked.
+        target: the model whose distribution is checked.
         draft: the draft, or None.
         shares_cache: the draft uses the target's cache.
         drafter: as `SpeculativeDecoder`.
@@ -104,19 +104,19 @@ class SamplingAudit:
         """The prompt and as much of a plain continuation as leaves a few likely next tokens.
 
         A token that is certain shows no bias, and one of thousands needs as many samples. The
-        choice is made from the target's laws alone, before anything is counted.
+        choice is made from the target's distributions alone, before anything is counted.
         """
-        laws = ExactLaws(self._target, prompt, self._params, self._stops)
+        distributions = ExactDistributions(self._target, prompt, self._params, self._stops)
         room = self._target.info.max_length - len(prompt) - self._params.max_new_tokens
         random = np.random.default_rng(self._seed())
         output: list[int] = []
         nearest, chosen = math.inf, 0
         for length in range(max(min(_WALK, room), 1)):
-            law = laws.law(output)
-            distance = abs(entropy(law) - _GOOD_ENTROPY)
+            distribution = distributions.distribution(output)
+            distance = abs(entropy(distribution) - _GOOD_ENTROPY)
             if distance < nearest:
                 nearest, chosen = distance, length
-            output.append(law.draw(random.random()))
+            output.append(distribution.draw(random.random()))
             if output[-1] in self._stops:
                 break
         return [*prompt, *output[:chosen]]
@@ -125,14 +125,14 @@ class SamplingAudit:
         """Sample after a prefix, and add the fits of its tables."""
         self._forget()
         drawn = Counter(self._sample(prefix) for _ in range(samples))
-        laws = ExactLaws(self._target, prefix, self._params, self._stops)
+        distributions = ExactDistributions(self._target, prefix, self._params, self._stops)
         for depth in range(self._depth):
             tables: dict[tuple[int, ...], Counter[int]] = {}
             for tokens, times in drawn.items():
                 if len(tokens) > depth:
                     tables.setdefault(tokens[:depth], Counter())[tokens[depth]] += times
             for before, counts in _largest(tables):
-                fit = fit_counts(laws.law(before), counts)
+                fit = fit_counts(distributions.distribution(before), counts)
                 self.counted.depths[depth] += fit
                 if depth == 0:
                     self.counted.firsts.append(fit)
@@ -173,6 +173,6 @@ def _most_drafted(params: SamplingParams) -> int:
 def _largest(
     tables: dict[tuple[int, ...], Counter[int]],
 ) -> list[tuple[tuple[int, ...], Counter[int]]]:
-    """The tables with most draws; few draws say little and each table costs a pass."""
+    """The tables with most draws: those with few have no power, and each costs a pass."""
     ranked = sorted(tables.items(), key=lambda item: (-item[1].total(), item[0]))
     return [item for item in ranked[:_MAX_TABLES] if item[1].total() >= _MIN_DRAWS]

@@ -1,10 +1,11 @@
-"""Tests of counted tokens against an exact law, without a statistics library.
+"""Tests of counted tokens against an exact distribution, without a statistics library.
 
 Pearson's X^2 = sum (count - expected)^2 / expected over bins. Tokens are ranked by their exact
 probability: each with an expected count of at least 10 is a bin, all rarer ones share one. Bins
-follow from the law alone, never from the counts.
+follow from the distribution alone, never from the counts.
 
-Under the law, over k bins of n draws, its first two moments are known exactly (Haldane, 1937):
+Under the distribution, over k bins of n draws, its first two moments are known exactly (Haldane,
+1937):
 
     E X^2 = k - 1,   Var X^2 = 2 (k - 1) + (sum 1 / p_i - k^2 - 2 k + 2) / n
 
@@ -13,7 +14,7 @@ these moments, which is the chi-square distribution when counts are large and do
 understate the tail when they are small.
 
 Total variation: 1/2 sum |count / n - p| is never 0, even without any fault; its mean under the
-law, the noise floor, is 1/2 sum sqrt(2 p (1 - p) / (pi n)).
+distribution, the noise floor, is 1/2 sum sqrt(2 p (1 - p) / (pi n)).
 """
 
 from __future__ import annotations
@@ -34,20 +35,20 @@ _TINY = 1e-300
 
 @dataclass(frozen=True)
 class Fit:
-    """How well counts fit a law; fits of independent tables add up."""
+    """Goodness of fit of counts to a distribution; fits of independent tables add up."""
 
     statistic: float = 0.0
     """Pearson's X^2."""
     mean: float = 0.0
-    """Its expectation under the law, the degrees of freedom."""
+    """Its expectation under the distribution, the degrees of freedom."""
     variance: float = 0.0
     draws: int = 0
     distance: float = 0.0
-    """Total variation between frequencies and law, times `draws`."""
+    """Total variation between frequencies and distribution, times `draws`."""
     floor: float = 0.0
     """What `distance` is on average when there is no fault."""
     outside: int = 0
-    """Draws of tokens to which the law gives no probability."""
+    """Draws of tokens to which the distribution gives no probability."""
 
     def __add__(self, other: Fit) -> Fit:
         return Fit(
@@ -62,7 +63,7 @@ class Fit:
 
     @property
     def p_value(self) -> float:
-        """Chance of a fit as bad as this one, or worse, under the law; 1 when nothing varies."""
+        """Probability of a fit at least this bad under the distribution; 1 when nothing varies."""
         if self.mean <= 0.0:
             return 1.0
         return gamma_tail(
@@ -80,17 +81,17 @@ class Fit:
         return self.floor / self.draws if self.draws else 0.0
 
 
-def fit_counts(law: Distribution, counts: Mapping[int, int]) -> Fit:
-    """Compare counted tokens with the law they should follow.
+def fit_counts(distribution: Distribution, counts: Mapping[int, int]) -> Fit:
+    """Compare counted tokens with the distribution they should follow.
 
     Args:
-        law: the exact distribution.
+        distribution: the exact distribution.
         counts: draws by token id.
     """
     draws = sum(counts.values())
-    outside = sum(n for token, n in counts.items() if law.prob(token) <= 0.0)
-    ids = law.support()
-    probs = law.probs.astype(np.float64) / law.total()
+    outside = sum(n for token, n in counts.items() if distribution.prob(token) <= 0.0)
+    ids = distribution.support()
+    probs = distribution.probs.astype(np.float64) / distribution.total()
     order = np.argsort(-probs, kind="stable")
     single = order[probs[order] * draws >= _MIN_EXPECTED]
     seen = [counts.get(int(ids[i]), 0) for i in single]

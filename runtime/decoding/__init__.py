@@ -1,4 +1,4 @@
-"""The draft-verify loop: rounds, generations, streams, sessions, and what they hand back.
+"""The draft-verify loop: rounds, generations, streams, sessions and their results.
 
-`specdec.runtime.decoder` stands on it; it may use `drafting`, `sampling`, `text` and the engines.
+`runtime.decoder` uses it; it may use `drafting`, `sampling`, `text` and the engines.
 """

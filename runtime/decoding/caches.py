@@ -1,4 +1,4 @@
-"""Which tokens the KV caches hold: the committed ids, and every cache a prefix of them.
+"""Keep every KV cache a prefix of the committed ids.
 
 Lengths during a round, with n committed tokens, K drafted and m of them accepted:
 
@@ -34,24 +34,29 @@ class Caches:
         self.target = target
         self.ids: list[int] = []
         self._engines = [target] if draft is None else [target, draft]
+        self._is_open = False  # a generation has begun and has not brought them in line
 
     def restart(self, ids: Sequence[int], reuse: bool) -> None:
         """Begin a generation over `ids`, keeping cached tokens that still apply.
 
         Args:
             ids: the new prompt, at least one token; its last token stays pending.
-            reuse: keep the longest common prefix of the caches; else start empty.
+            reuse: keep the longest common prefix of the caches; else, and after a generation that
+                was interrupted before its end, start empty.
         """
-        shared = min(common_prefix(self.ids, ids), len(ids) - 1) if reuse else 0
+        is_sound = reuse and not self._is_open
+        self._is_open = True
+        shared = min(common_prefix(self.ids, ids), len(ids) - 1) if is_sound else 0
         self._cut(shared)
         self.ids = list(ids)
 
     def align(self) -> None:
-        """Cut every cache back to the committed ids, the pending token excluded."""
+        """At the end: cut every cache back to the committed ids, the pending token excluded."""
         self._cut(len(self.ids) - 1)
+        self._is_open = False
 
     def forget_draft_rows(self) -> None:
-        """After drafting on a shared cache: give the target its own length back."""
+        """After drafting on a shared cache: truncate it to the target's length."""
         if self.target.length >= len(self.ids):
             self.target.truncate(len(self.ids) - 1)
 

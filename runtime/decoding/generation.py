@@ -40,7 +40,7 @@ class Generation:
         reuse: bool,
         prompt_cut: str | None = None,
     ) -> None:
-        """Prepare a generation; no engine runs yet.
+        """Prepare a generation without running an engine.
 
         Args:
             prompt_ids: checked ids, at least one.
@@ -65,7 +65,7 @@ class Generation:
         self._cancelled.set()
 
     def next_chunk(self) -> Chunk:
-        """Play rounds until something can be released or the generation has ended."""
+        """Run rounds until a chunk can be released or the generation has ended."""
         check_same_process(self._process)
         began = perf_counter()
         output = self._loop.output
@@ -105,7 +105,7 @@ class Generation:
         )
 
     def _play_or_end(self, began: float) -> None:
-        """Play a round unless it is over; a wish to cancel counts before and after it."""
+        """Run a round unless the generation is over; cancellation is checked before and after."""
         output, caches = self._loop.output, self._loop.caches
         if not self._cancelled.is_set():
             if len(caches.ids) > caches.target.info.max_length:
@@ -193,7 +193,7 @@ class Generation:
         return OutputText(codec, params.stop, params.skip_special_tokens, self.prompt_ids)
 
     def _policy(self, params: SamplingParams) -> DraftLength:
-        """Fixed, or adaptive; where K shapes a seeded text the clock must not choose it."""
+        """Fixed or adaptive; where the text of a seed depends on K, measured times must not."""
         parts = self._parts
         if params.num_draft_tokens != "auto":
             return FixedLength(params.num_draft_tokens)

@@ -1,4 +1,4 @@
-"""The output of one generation: what is kept, why it ends, and what may be streamed.
+"""The output of one generation: tokens kept, the reason it ends, and text ready to stream.
 
 Tokens are kept one by one in order and everything is cut at the first end: an end token
 (kept in the ids, its text only when special tokens are shown), a stop string (the text ends
@@ -98,7 +98,7 @@ class Output:
         )
 
     def _ends_with(self, token: int) -> FinishReason | None:
-        """Why generation ends with the token just added, if it does."""
+        """The reason why generation ends with the token just added, or None."""
         is_end = token in self._ends
         show = not (is_end and self._params.skip_special_tokens)
         if self._text is not None and show and self._text.push(token):
@@ -108,7 +108,7 @@ class Output:
         return "length" if self.num_wanted == 0 else None
 
     def _cut(self) -> None:
-        """Decide the held-back text; drop tokens that lie wholly after a stop string."""
+        """Release or drop the held-back text; drop tokens that lie wholly after a stop string."""
         if self._text is None:
             return
         self._text.finish()

@@ -1,15 +1,16 @@
-"""The parts a decoder shares between its generations, checked to fit together."""
+"""Engines, tokenizer and settings that a decoder shares between generations, validated."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from os import PathLike
 from typing import Any, Literal, get_args
 
 from specdec.engines.engine import Engine
 from specdec.runtime.decoding.caches import Caches
 from specdec.runtime.drafting.acceptance import AcceptanceTable
-from specdec.runtime.drafting.costs import DEFAULT_COSTS, CostTable
+from specdec.runtime.drafting.costs import DEFAULT_COSTS, Costs, CostTable
 from specdec.runtime.drafting.draft_length import Savings
 from specdec.runtime.drafting.drafter import Drafter, ModelDrafter, NoDrafter
 from specdec.runtime.drafting.ngram import HybridDrafter, NgramDrafter
@@ -19,14 +20,15 @@ from specdec.runtime.sampling.params import SamplingParams
 from specdec.runtime.sampling.randomness import CounterRandom, CoupledRandom, RoundRandom
 from specdec.runtime.text.codec import TextCodec
 
-__all__ = ["DrafterName", "Parts"]
+__all__ = ["DRAFTERS", "DrafterName", "Parts"]
 
 DrafterName = Literal["auto", "model", "ngram", "hybrid", "none"]
+DRAFTERS = get_args(DrafterName)
 
 
 @dataclass
 class Parts:
-    """What every generation of a decoder shares."""
+    """Engines, tokenizer and settings shared by all generations of a decoder."""
 
     target: Engine
     drafter: Drafter
@@ -38,8 +40,8 @@ class Parts:
     defaults: ModelDefaults
     make_random: Callable[[SamplingParams], RoundRandom]
     seed_costs: CostTable
-    """Fixed figures; the measured ones start from them."""
-    costs: CostTable = field(init=False)
+    """Costs a generation with frozen costs uses; measured costs start from them."""
+    costs: Costs = field(init=False)
     acceptance: AcceptanceTable = field(default_factory=AcceptanceTable)
     savings: Savings = field(default_factory=Savings)
 
@@ -61,6 +63,11 @@ class Parts:
         make_random: Callable[[SamplingParams], RoundRandom] | None,
     ) -> Parts:
         """Check and combine; arguments and errors as `SpeculativeDecoder`."""
+        if isinstance(target, (str, PathLike)):
+            raise InvalidParameterError(
+                f"target is the path {str(target)!r}; an engine is needed here: "
+                "SpeculativeDecoder.load(path) loads a package"
+            )
         if drafter not in get_args(DrafterName) and not hasattr(drafter, "propose"):
             allowed = ", ".join(get_args(DrafterName))
             raise InvalidParameterError(f"drafter is {drafter!r}; allowed is {allowed}")
@@ -86,6 +93,14 @@ class Parts:
             defaults=defaults,
             make_random=make_random or _make_random,
             seed_costs=CostTable.from_mapping(costs or {}) or DEFAULT_COSTS,
+        )
+
+    def described(self) -> str:
+        """The target, its context, and who drafts."""
+        info = self.target.info
+        return (
+            f"target {info.name!r} of {info.vocab_size} tokens, {info.max_length} of context, "
+            f"{type(self.drafter).__name__}"
         )
 
     def check_supported(self, params: SamplingParams) -> None:

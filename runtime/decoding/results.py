@@ -1,4 +1,4 @@
-"""What a generation hands back."""
+"""Results of a generation: chunks while it runs, and the whole at its end."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ prefix and one more token. With K = 0 it is a step of plain decoding.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 from specdec.runtime.decoding.caches import Caches
@@ -58,7 +58,7 @@ class LazyRows:
 
 @dataclass
 class RoundLoop:
-    """Everything the rounds of one generation work with."""
+    """The rounds of one generation, and all they use."""
 
     caches: Caches
     drafter: Drafter
@@ -75,14 +75,15 @@ class RoundLoop:
     num_logprobs: int | None
 
     def play(self) -> None:
-        """Play one round; a failure leaves every cache a prefix of the committed ids."""
+        """Run one round; a failure leaves every cache a prefix of the committed ids."""
         committed, target, meter = self.caches.ids, self.caches.target, self.recorder.meter
         start = len(committed)
         self.random.begin(start)
         began = perf_counter()
         try:
-            choice = self._choose(committed)
-            draft = self._propose(choice)
+            offers = self._offers(committed)
+            choice = self.policy.choose(offers) if offers else PLAIN
+            draft = self._propose(committed, offers, choice)
             self.caches.forget_draft_rows()
             proposed = perf_counter()
             logits = meter.forward(
@@ -121,23 +122,23 @@ class RoundLoop:
         del ids[self.prompt_length + len(kept) :]
         self.caches.align()
 
-    def _choose(self, committed: Sequence[int]) -> Choice:
-        """Source and K: what the policy wants of what both models and the output have room for."""
+    def _offers(self, committed: Sequence[int]) -> list[Offer]:
+        """The drafter's offers, cut to the room in the target's context and in the output."""
         room = self.caches.target.info.max_length - len(committed)
         limit = min(room, self.output.num_wanted - 1)
-        offers = [
-            Offer(offer.source, min(offer.room, limit))
+        return [
+            replace(offer, room=min(offer.room, limit))
             for offer in (self.drafter.offers(committed) if limit > 0 else ())
             if offer.room > 0
         ]
-        return self.policy.choose(offers) if offers else PLAIN
 
-    def _propose(self, choice: Choice) -> Proposal:
+    def _propose(
+        self, committed: Sequence[int], offers: Sequence[Offer], choice: Choice
+    ) -> Proposal:
         if not choice.num_draft_tokens:
             return NOTHING
-        return self.drafter.propose(
-            self.caches.ids, choice.source, choice.num_draft_tokens, self.context
-        )
+        offer = next(offer for offer in offers if offer.source == choice.source)
+        return self.drafter.propose(committed, offer, choice.num_draft_tokens, self.context)
 
     def _logprobs(
         self, logits: Sequence[LogitRow], rows: LazyRows, tokens: Sequence[int]

@@ -7,20 +7,21 @@ with them is kept by truncating it to the longest common prefix.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 from specdec.runtime.closing import Closing
 from specdec.runtime.decoding.results import GenerationResult
 from specdec.runtime.decoding.stream import GenerationStream
 from specdec.runtime.errors import ClosedError, PromptError
-from specdec.runtime.sampling.params import SamplingParams
-from specdec.runtime.text.prompts import Message, Prompt, is_messages
+from specdec.runtime.sampling.params import SamplingParams, checked_params
+from specdec.runtime.text.prompts import Message, Prompt, copied, is_messages
 
 __all__ = ["Session", "SessionHost"]
 
 
 class SessionHost(Protocol):
-    """What a session needs of its decoder."""
+    """Interface of the decoder, as a session uses it."""
 
     def check_open(self) -> None:
         """Raise `ClosedError` when the decoder is closed."""
@@ -42,6 +43,14 @@ class SessionHost(Protocol):
         ...
 
 
+@dataclass(frozen=True, eq=False)
+class _State:
+    """A session after a turn; replaced in one step, so an interrupt leaves one turn or the next."""
+
+    ids: list[int]
+    messages: list[Message]
+
+
 class Session(Closing):
     """Made by `SpeculativeDecoder.session()`.
 
@@ -53,19 +62,18 @@ class Session(Closing):
 
     def __init__(self, decoder: SessionHost) -> None:
         self._decoder = decoder
-        self._ids: list[int] = []
-        self._messages: list[Message] = []
+        self._state = _State([], [])
         self._closed = False
 
     @property
     def token_ids(self) -> tuple[int, ...]:
         """Every token of the session so far, prompts and outputs."""
-        return tuple(self._ids)
+        return tuple(self._state.ids)
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The message history, replies included; empty for a session of text or ids."""
-        return tuple(self._messages)
+        """A copy of the history, replies included; empty for a session of text or ids."""
+        return tuple(copied(self._state.messages))
 
     def generate(
         self,
@@ -81,9 +89,9 @@ class Session(Closing):
             ClosedError: the session was closed.
             PromptError: also when messages and text or ids are mixed in one session.
         """
-        return self.stream(
-            prompt, params, tools=tools, chat_template_kwargs=chat_template_kwargs
-        ).drain()
+        named: dict[str, Any] = {"tools": tools, "chat_template_kwargs": chat_template_kwargs}
+        with self.stream(prompt, params, **named) as stream:
+            return stream.drain()
 
     def stream(
         self,
@@ -97,22 +105,22 @@ class Session(Closing):
         if self._closed:
             raise ClosedError("the session is closed; open another")
         self._decoder.check_open()
-        params = params or SamplingParams()
+        params = checked_params(params)
         if is_messages(prompt):
             messages = cast("Sequence[Message]", prompt)
             return self._stream_messages(messages, params, tools, chat_template_kwargs)
-        if self._messages:
+        before = self._state
+        if before.messages:
             raise PromptError("this session holds messages; pass messages, not text or ids")
-        before = self._ids
 
         def end(result: GenerationResult, failed: bool) -> None:
-            if not failed and self._ids is before:  # else it was reset meanwhile
-                self._ids = [*result.prompt_token_ids, *result.token_ids]
+            if not failed and self._state is before:  # else it was reset meanwhile
+                self._state = _State([*result.prompt_token_ids, *result.token_ids], [])
 
         return self._decoder.open_stream(
             prompt,
             params,
-            after=before,
+            after=before.ids,
             tools=tools,
             chat_template_kwargs=chat_template_kwargs,
             reuse=True,
@@ -121,8 +129,13 @@ class Session(Closing):
 
     def reset(self) -> None:
         """Forget every turn, one that is still open included."""
-        self._ids = []
-        self._messages = []
+        self._state = _State([], [])
+
+    def described(self) -> str:
+        """How far it has come, or "closed"."""
+        state = self._state
+        turns = f", {len(state.messages)} messages" if state.messages else ""
+        return "closed" if self._closed else f"{len(state.ids)} tokens{turns}"
 
     def close(self) -> None:
         """End the session; the decoder stays open. Idempotent."""
@@ -135,14 +148,16 @@ class Session(Closing):
         tools: Sequence[Mapping[str, Any]] | None,
         chat_template_kwargs: Mapping[str, Any] | None,
     ) -> GenerationStream:
-        if self._ids and not self._messages:
+        before = self._state
+        if before.ids and not before.messages:
             raise PromptError("this session holds text or ids; pass text or ids, not messages")
-        before, history = self._ids, [*self._messages, *messages]
+        history = [*before.messages, *copied(messages)]
 
         def end(result: GenerationResult, failed: bool) -> None:
-            if not failed and self._ids is before:
-                self._ids = [*result.prompt_token_ids, *result.token_ids]
-                self._messages = [*history, {"role": "assistant", "content": result.text}]
+            if not failed and self._state is before:
+                ids = [*result.prompt_token_ids, *result.token_ids]
+                reply = {"role": "assistant", "content": result.text}
+                self._state = _State(ids, [*history, reply])
 
         return self._decoder.open_stream(
             history,

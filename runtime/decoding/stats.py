@@ -1,4 +1,4 @@
-"""What one generation did and how long it took."""
+"""Counts and times of one generation."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class GenerationStats:
     tokens_per_second: float
     """Decode speed: new_tokens / (total_seconds - prefill_seconds)."""
     fallback: str | None
-    """Why decoding was plain, or ended plain, although a draft was there to be used."""
+    """The reason why decoding was or became plain although there was a draft; else None."""
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain Python data, ready for JSON."""

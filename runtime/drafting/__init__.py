@@ -1,4 +1,4 @@
-"""Where drafted tokens come from, and how many are drafted: drafters, costs, acceptance, policy.
+"""Drafters, which propose tokens, and the policies that choose how many: costs, acceptance, length.
 
-`decoding` and the report may use it; it may use `sampling` and the `Engine` protocol.
+`decoding` and the report use it; it may use `sampling` and the `Engine` protocol.
 """

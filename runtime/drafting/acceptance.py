@@ -1,4 +1,4 @@
-"""How often drafted tokens are accepted, by place, as estimated from past rounds.
+"""Estimate the acceptance of drafted tokens by place, from past rounds.
 
 With a_i the chance that the drafted token at place i is accepted when those before it were, a
 round with K drafted tokens commits E(K) = 1 + sum_{i<=K} a_1 ... a_i tokens on average. For a
@@ -16,19 +16,19 @@ __all__ = ["AcceptanceTable", "lookup_acceptance"]
 _LAST_PLACE = 24
 """Places from here on count as one."""
 _DECAY = 0.98
-"""Of all counts with every draft that is observed."""
+"""Factor of all counts with every draft that is observed."""
 _PRIOR_REJECTIONS = 0.4
-"""What the prior counts for, in rejections."""
+"""Weight of the prior, in rejections."""
 _COMMON_WEIGHT = 16.0
-"""What the common level counts for at each place, in decided tokens."""
+"""Weight of the common level at each place, in decided tokens."""
 
 
 class AcceptanceTable:
     """Running estimates of a_i: decayed counts, drawn towards a common level.
 
     The common level is the prior with its rejections multiplied by one factor: rejections seen
-    over rejections foreseen, at all places. The level itself is uncertain, and a draft that
-    gets far tells that it is high: each accepted token counts for those after it.
+    over rejections expected, at all places. The level itself is uncertain, and a long accepted
+    prefix is evidence that it is high: each accepted token raises the estimate for later places.
     """
 
     def __init__(self, prior: Callable[[int], float] = lambda place: 0.85) -> None:

@@ -1,25 +1,25 @@
-"""What drafting and verifying cost, in seconds, as known so far.
+"""Estimate the seconds of drafting and verifying from starting figures and measurements.
 
 T(M) is the cost of a verify pass of M rows and d that of one token drafted by the model, each
-with the host work that belongs to it; both grow with n, the tokens in the cache. Looking up is
-free. Starting figures give the shape, and what is measured in this process corrects it:
+including its host work; both grow with n, the tokens in the cache. A look-up is free. Starting
+figures give the shape, and measurements of this process correct it:
 
     T(1) = shape (a + b n),  T(M) = shape (c + e M + n (f + g M)),  d = shape (h + i n)
 
-A Kalman filter learns a .. i from every round, so a width or a length of context that was not
-tried follows from those that were, what is old counts less, and the odd stall counts little.
+A Kalman filter estimates a .. i from every round, so widths and context lengths that were not
+measured follow from those that were, old measurements lose weight, and outliers have little.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["DEFAULT_COSTS", "CostTable", "Vector"]
+__all__ = ["DEFAULT_COSTS", "CostTable", "Costs", "Vector"]
 
 Vector = NDArray[np.float64]
 
@@ -38,6 +38,30 @@ _FIRST_RATIOS = 3
 """Measurements that only set the unit of time."""
 _ROWS_UNIT, _TOKENS_UNIT = 8.0, 1024.0
 _LEAST_FACTOR = 0.05
+
+
+class Costs(Protocol):
+    """What the adaptive draft length needs to know, and tells, of costs."""
+
+    def draft(self, context: int) -> float:
+        """d, seconds per token drafted by the model after `context` tokens."""
+        ...
+
+    def verify(self, most_rows: int, context: int) -> Vector:
+        """T(1) .. T(most_rows) after `context` tokens, float64 [most_rows] seconds."""
+        ...
+
+    def doubt(self, context: int) -> float:
+        """Standard deviation of T(1) over T(1)."""
+        ...
+
+    def measure_draft(self, seconds_per_token: float, context: int) -> None:
+        """Add a measurement of d."""
+        ...
+
+    def measure_verify(self, rows: int, seconds: float, context: int) -> None:
+        """Add a measurement of T(rows)."""
+        ...
 
 
 class CostTable:

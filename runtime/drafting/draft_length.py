@@ -1,13 +1,14 @@
-"""Who drafts in the next round, and how many tokens.
+"""Choose the source of the next round's draft and its length K.
 
 A round with K tokens drafted by one source commits E(K) tokens (`acceptance`) and costs
 K d + T(K + 1), with d the draft model's time per token (`costs`; a look-up takes none). The
 adaptive policy takes the source and the K with the most expected tokens per second, or a plain
-step. What is not used is not learned of, so a small share of the time goes to finding out: a
-losing draft model is probed, and a plain step timed while its cost could change the choice.
+step. Only rounds that are played give measurements, so up to 1 % of the time is spent on
+exploration: a draft model that is predicted to lose is tried again, and a plain step is timed
+while the uncertainty of its cost could change the choice.
 
 Source and K are chosen before anything of the round is sampled, from committed tokens and past
-rounds only: the choice can not bias the output.
+rounds only: the choice cannot bias the output.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from specdec.runtime.drafting.acceptance import AcceptanceTable, lookup_acceptance
-from specdec.runtime.drafting.costs import CostTable, Vector
+from specdec.runtime.drafting.costs import Costs, Vector
 from specdec.runtime.drafting.drafter import MODEL, Offer
 
 __all__ = [
@@ -31,18 +32,18 @@ __all__ = [
 ]
 
 _SPARE_SHARE = 0.01
-"""Share of the time that may go to finding out."""
+"""Share of the time that exploration may cost."""
 _LEAST_LOSS = 0.2
-"""What a round to find something out is taken to lose at least, as a share of its time."""
+"""Least loss charged for an exploring round, as a share of its time."""
 _WORTH = 1.03
-"""Predicted speed-up from which on drafting is used; less is within the errors."""
+"""Least predicted speed-up at which drafts are used; less is within the error of prediction."""
 _DOUBTS = 2.0
-"""How many standard deviations of T(1) could still change the choice."""
+"""A plain step is timed while this many standard deviations of T(1) would change the choice."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A source to ask for this many tokens; none means a plain step."""
+    """A source and how many tokens it drafts; 0 tokens are a plain step."""
 
     source: str
     num_draft_tokens: int
@@ -53,7 +54,7 @@ PLAIN = Choice("", 0)
 
 @dataclass(frozen=True)
 class RoundOutcome:
-    """What the policy learns from: counts of one round and its seconds, host work included."""
+    """Counts and seconds of one round, host work included, for the policy to learn from."""
 
     drafted: int
     evaluated: int
@@ -64,7 +65,7 @@ class RoundOutcome:
 
 
 class DraftLength(Protocol):
-    """Chooses the source and the number of tokens to ask it for."""
+    """Policy that chooses the source of a draft and its number of tokens."""
 
     def choose(self, offers: Sequence[Offer]) -> Choice:
         """One of `offers`, each with room for at least one token, or `PLAIN`."""
@@ -81,7 +82,7 @@ class DraftLength(Protocol):
 
 
 class FixedLength:
-    """Always the same number, cut to what fits, from the first source that offers."""
+    """A fixed number of tokens, cut to the room, from the first source that offers."""
 
     def __init__(self, num_draft_tokens: int) -> None:
         self._wanted = num_draft_tokens
@@ -101,7 +102,7 @@ class FixedLength:
 
 @dataclass
 class Savings:
-    """Time that may be spent on finding out."""
+    """Seconds that exploration may cost; grows with every round."""
 
     seconds: float = 0.0
 
@@ -113,10 +114,11 @@ class AdaptiveLength:
         costs: d and T(M).
         acceptance: of the draft model, shared between generations when learning from the
             clock.
-        lookups: of look-ups, where the drafter keeps it; None learns it from their rounds.
+        lookups: acceptance of look-ups that the drafter updates; None estimates it here, from
+            the rounds that used a look-up.
         context: tokens of the prompt.
         savings: shared between generations when learning from the clock, so that short ones can
-            afford to find something out, too.
+            afford exploration too.
         max_draft_tokens: largest K considered.
         use_clock: False freezes the costs, which makes the choice, and with a seed the text,
             a function of the tokens alone.
@@ -124,7 +126,7 @@ class AdaptiveLength:
 
     def __init__(
         self,
-        costs: CostTable,
+        costs: Costs,
         acceptance: AcceptanceTable | None = None,
         *,
         lookups: AcceptanceTable | None = None,
@@ -145,13 +147,13 @@ class AdaptiveLength:
 
     @property
     def fallback(self) -> str | None:
-        """Set while no source on offer is predicted to be worth it."""
+        """Set while no offered source is predicted to be faster than plain decoding."""
         if self._plain_speedup is None:
             return None
         return f"drafting is predicted to run at {self._plain_speedup:.2f} times the plain speed"
 
     def choose(self, offers: Sequence[Offer]) -> Choice:
-        """The source and K with the most tokens per second, or what is worth finding out."""
+        """The source and K with the most tokens per second, or an exploring round."""
         offers = [offer for offer in offers if min(offer.room, self._max) > 0]
         if not offers:
             return PLAIN
@@ -164,7 +166,7 @@ class AdaptiveLength:
         if drafted.rate() < _WORTH * plain.rate():
             self._plain_speedup = drafted.rate() / plain.rate()
         best = drafted if self._plain_speedup is None else plain
-        return self._afford(best, self._question(best, plain, plans)).choice
+        return self._afford(best, self._exploration(best, plain, plans)).choice
 
     def observe(self, outcome: RoundOutcome) -> None:
         """Update acceptance, and costs when the clock is used."""
@@ -192,28 +194,28 @@ class AdaptiveLength:
         )
         return max(plans, key=_Plan.rate)
 
-    def _question(self, best: _Plan, plain: _Plan, plans: Sequence[_Plan]) -> _Plan | None:
-        """What to try instead of the best, for what it teaches."""
+    def _exploration(self, best: _Plan, plain: _Plan, plans: Sequence[_Plan]) -> _Plan | None:
+        """A plan other than the best whose measurement could change later choices, or None."""
         if best is plain:
             return next((plan for plan in plans if plan.choice.source == MODEL), None)
         margin = 1.0 + _DOUBTS * self._costs.doubt(self._context)
         return plain if self._use_clock and best.rate() < margin * plain.rate() else None
 
-    def _afford(self, best: _Plan, question: _Plan | None) -> _Plan:
-        """The question when its expected loss was saved up for, else the best."""
+    def _afford(self, best: _Plan, exploration: _Plan | None) -> _Plan:
+        """The exploration when the savings cover its expected loss, else the best."""
         self._savings.seconds += _SPARE_SHARE * best.seconds
-        if question is not None:
-            loss = question.seconds - question.tokens / best.rate()
-            loss = max(loss, _LEAST_LOSS * question.seconds)
+        if exploration is not None:
+            loss = exploration.seconds - exploration.tokens / best.rate()
+            loss = max(loss, _LEAST_LOSS * exploration.seconds)
             if loss <= self._savings.seconds:
                 self._savings.seconds -= loss
-                return question
+                return exploration
         return best
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """A round that could be played, with what it should bring and take."""
+    """A round that could be played, with its expected tokens and seconds."""
 
     choice: Choice
     tokens: float
@@ -224,6 +226,6 @@ class _Plan:
 
 
 def _matched(source: str) -> int:
-    """Tokens that a look-up matched, from its name."""
+    """Tokens that a look-up matched, from the name of its source."""
     size = source.rpartition(":")[2]
     return int(size) if size.isdigit() else 0

@@ -1,4 +1,4 @@
-"""Drafters: where the tokens come from that the target verifies.
+"""Drafters: sources of the tokens that the target verifies.
 
 A drafter proposes tokens together with the very distributions they were drawn from. It may
 stop early, but only before drawing a token or after including it: drawing a token and then
@@ -24,6 +24,7 @@ __all__ = [
     "NOTHING",
     "DraftContext",
     "Drafter",
+    "Match",
     "ModelDrafter",
     "NoDrafter",
     "Offer",
@@ -37,6 +38,14 @@ LOOKUP = "lookup"
 
 
 @dataclass(frozen=True)
+class Match:
+    """The last `size` committed tokens occurred before; their continuation begins at `start`."""
+
+    start: int
+    size: int
+
+
+@dataclass(frozen=True)
 class Offer:
     """A source of drafted tokens that the next round could use."""
 
@@ -44,6 +53,8 @@ class Offer:
     """`MODEL` or "lookup:N"."""
     room: int
     """How many tokens it can draft; none when <= 0."""
+    match: Match | None = None
+    """What a look-up found in the committed tokens; None for a model."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +70,7 @@ NOTHING = Proposal()
 
 @dataclass(frozen=True)
 class DraftContext:
-    """What a drafter may use during one generation."""
+    """Options, randomness and counters of one generation, as a drafter needs them."""
 
     process: LogitsProcessor
     """Logits to distribution, with the draft's temperature."""
@@ -83,9 +94,16 @@ class Drafter(Protocol):
         ...
 
     def propose(
-        self, committed: Sequence[int], source: str, max_tokens: int, context: DraftContext
+        self, committed: Sequence[int], offer: Offer, max_tokens: int, context: DraftContext
     ) -> Proposal:
-        """Let one of the offered sources draft 0 .. `max_tokens` tokens after `committed`."""
+        """Draft 0 .. `max_tokens` tokens after `committed` from the source of `offer`.
+
+        Args:
+            committed: token ids of prompt and output.
+            offer: one that `offers` returned for the same `committed`.
+            max_tokens: 1 .. `offer.room`.
+            context: of this generation.
+        """
         ...
 
 
@@ -100,7 +118,7 @@ class NoDrafter:
         """Nothing to prepare."""
 
     def propose(
-        self, committed: Sequence[int], source: str, max_tokens: int, context: DraftContext
+        self, committed: Sequence[int], offer: Offer, max_tokens: int, context: DraftContext
     ) -> Proposal:
         """Never anything."""
         return NOTHING
@@ -130,7 +148,7 @@ class ModelDrafter:
             prefill(self.engine, missing, context.meter, "prefill", context.cancelled)
 
     def propose(
-        self, committed: Sequence[int], source: str, max_tokens: int, context: DraftContext
+        self, committed: Sequence[int], offer: Offer, max_tokens: int, context: DraftContext
     ) -> Proposal:
         """Draw tokens one by one; an end token is included and ends the draft.
 
@@ -144,12 +162,12 @@ class ModelDrafter:
                 "draft", self.engine, feed, 1, context.process.reduction
             )[0]
             try:
-                law = context.process(logits, tokens, len(committed) + len(tokens))
+                distribution = context.process(logits, tokens, len(committed) + len(tokens))
             except NoTokenLeftError:
                 break
-            token = context.random.draft(len(tokens), law)
+            token = context.random.draft(len(tokens), distribution)
             tokens.append(token)
-            draft_probs.append(law)
+            draft_probs.append(distribution)
             if len(tokens) == max_tokens or token in context.end_token_ids:
                 break
             feed = [token]

@@ -5,40 +5,32 @@ occurred earlier is found through one hash table per length, at O(max_match) per
 token; its most recent continuation is proposed. The distributions are one-hot, so any
 verification rule stays exact: a token is kept with the target's own probability for it.
 
-How often look-ups are right costs nothing to know: what one would have proposed is compared
-with every token of the output, whoever drafted it.
+Acceptance of look-ups is estimated from every token of the output, also from those of rounds in
+which nothing or the draft model drafted: the token is compared with the one that a look-up would
+have proposed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from specdec.runtime.drafting.acceptance import AcceptanceTable, lookup_acceptance
 from specdec.runtime.drafting.drafter import (
     LOOKUP,
-    NOTHING,
     DraftContext,
     Drafter,
+    Match,
     Offer,
     Proposal,
 )
 from specdec.runtime.sampling.distribution import Distribution
 
-__all__ = ["HybridDrafter", "Match", "NgramDrafter"]
+__all__ = ["HybridDrafter", "NgramDrafter"]
 
 _UNLIMITED = 1 << 30
 _TRUSTED_MATCH = 3
 _LONGEST_COUNT = 24
-"""Matches are counted up to this length, longer than what is looked up."""
-
-
-@dataclass(frozen=True)
-class Match:
-    """The last `size` tokens occurred before, and were followed by what stands at `start`."""
-
-    start: int
-    size: int
+"""The size of a match is counted up to this length, beyond the longest n-gram in the index."""
 
 
 class NgramDrafter:
@@ -60,10 +52,10 @@ class NgramDrafter:
     def offers(self, committed: Sequence[int]) -> tuple[Offer, ...]:
         """A look-up, when the last tokens occurred before; it has no limit of its own."""
         match = self.find(committed)
-        return () if match is None else (Offer(f"{LOOKUP}:{match.size}", _UNLIMITED),)
+        return () if match is None else (Offer(f"{LOOKUP}:{match.size}", _UNLIMITED, match),)
 
     def prefill(self, committed: Sequence[int], context: DraftContext) -> None:
-        """Index the prompt afresh."""
+        """Replace the index by one of the prompt, and reset the acceptance."""
         self._ends = {}
         self._indexed = 0
         self.acceptance.clear()
@@ -72,13 +64,12 @@ class NgramDrafter:
         self._judges = True
 
     def propose(
-        self, committed: Sequence[int], source: str, max_tokens: int, context: DraftContext
+        self, committed: Sequence[int], offer: Offer, max_tokens: int, context: DraftContext
     ) -> Proposal:
-        """Copy the continuation of the longest match; nothing when there is none."""
-        match = self.find(committed)
-        if match is None:
-            return NOTHING
-        text = committed[match.start : match.start + max_tokens]
+        """Copy the continuation of the match that was offered."""
+        assert offer.match is not None
+        start = offer.match.start
+        text = committed[start : start + max_tokens]
         tokens: list[int] = []
         while len(tokens) < max_tokens:
             position = len(tokens)
@@ -123,7 +114,7 @@ class NgramDrafter:
 
 
 class HybridDrafter:
-    """A look-up beside a model: both offer, and the policy takes the one that pays more.
+    """A look-up and a model: both offer, and the policy takes the one with more tokens per second.
 
     The choice depends on committed tokens and past rounds alone, so it cannot bias the output.
     A model with its own cache takes the tokens it missed in one pass when its turn comes.
@@ -133,10 +124,10 @@ class HybridDrafter:
         """Combine two drafters.
 
         Args:
-            lookup: offers when the text repeats.
+            lookup: offers only when the last tokens occurred before.
             model: offers always.
-            prefer_lookup: which comes first for a policy that does not weigh them: a look-up
-                that matched enough tokens, or always the model.
+            prefer_lookup: the order for a policy that takes the first offer: True puts a look-up
+                that matched 3 tokens or more before the model, False always the model first.
         """
         self._lookup = lookup
         self._model = model
@@ -144,13 +135,13 @@ class HybridDrafter:
 
     @property
     def acceptance(self) -> AcceptanceTable:
-        """Of the look-up."""
+        """Acceptance of the look-up by the number of tokens that match."""
         return self._lookup.acceptance
 
     def offers(self, committed: Sequence[int]) -> tuple[Offer, ...]:
-        """Both; a short match is likelier wrong than the model, and never comes first."""
+        """Both; a match of few tokens comes after the model, which is right more often."""
         lookup, model = self._lookup.offers(committed), self._model.offers(committed)
-        match = self._lookup.find(committed) if self._prefer_lookup else None
+        match = lookup[0].match if lookup and self._prefer_lookup else None
         return lookup + model if match and match.size >= _TRUSTED_MATCH else model + lookup
 
     def prefill(self, committed: Sequence[int], context: DraftContext) -> None:
@@ -159,8 +150,8 @@ class HybridDrafter:
         self._model.prefill(committed, context)
 
     def propose(
-        self, committed: Sequence[int], source: str, max_tokens: int, context: DraftContext
+        self, committed: Sequence[int], offer: Offer, max_tokens: int, context: DraftContext
     ) -> Proposal:
-        """Ask the source the policy chose."""
-        drafter = self._lookup if source.startswith(LOOKUP) else self._model
-        return drafter.propose(committed, source, max_tokens, context)
+        """Draft with the look-up or the model, whichever made `offer`."""
+        drafter = self._model if offer.match is None else self._lookup
+        return drafter.propose(committed, offer, max_tokens, context)

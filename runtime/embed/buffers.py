@@ -1,8 +1,8 @@
-"""Arrays of a host as NumPy views, and the other way round, without a copy.
+"""View the arrays of a host as NumPy arrays without a copy.
 
 Anything that speaks DLPack (`__dlpack__`: torch, CuPy on the host, JAX, a C++ tensor bound with
 nanobind or pybind11) or the buffer protocol (`memoryview`, `array`, `ctypes`, a `py::buffer`)
-is read where it lies. What would need a copy, a wrong dtype or memory on a GPU, is refused.
+is used in place. An array that would need a copy (wrong dtype, memory on a GPU) is refused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Build `libspecdec.so` and what a C++ project needs to find it.
+"""Build `libspecdec.so`, its headers and its CMake package.
 
     DIR/include/specdec.h, specdec.hpp, specdec_types.hpp
     DIR/lib/libspecdec.so
@@ -15,15 +15,15 @@ import io
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import sysconfig
 import tempfile
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 
+from specdec.engines.release import VERSION
+from specdec.engines.storage.writing import write_file
 from specdec.runtime.embed.errors import BuildError
 from specdec.runtime.errors import MissingDependencyError
 
@@ -64,12 +64,13 @@ def build_library(out: Path) -> Path:
     library = lib / "libspecdec.so"
     with tempfile.TemporaryDirectory() as scratch:
         finished = _compile(Path(scratch), library_flags)
-        shutil.move(finished, library)
+        write_file(library, finished.read_bytes())
+    library.chmod(0o755)
     for header in _HEADERS:
-        shutil.copyfile(NATIVE / header, include / header)
+        write_file(include / header, (NATIVE / header).read_bytes())
     for template in ("specdecConfig.cmake", "specdecConfigVersion.cmake"):
         text = (NATIVE / template).read_text(encoding="utf-8")
-        (cmake / template).write_text(text.replace("@VERSION@", version("specdec")), "utf-8")
+        write_file(cmake / template, text.replace("@VERSION@", VERSION))
     return library
 
 
@@ -87,7 +88,7 @@ def _emit(path: Path) -> None:
         from cffi import FFI
     except ImportError as error:
         raise MissingDependencyError(
-            'building libspecdec.so needs cffi; run: pip install "specdec[embed]"'
+            "building libspecdec.so needs cffi; run: pip install cffi"
         ) from error
     ffi = FFI()
     internal = NATIVE / "internal.h"

@@ -1,4 +1,4 @@
-"""The Python side of `libspecdec.so`: C arguments to Python, results and errors back.
+"""The Python side of `libspecdec.so`: converts C arguments, results and errors.
 
 Runs inside the embedded interpreter. `attach` gives every function of internal.h's "python"
 part its implementation; `ffi` and `lib` are cffi's view of the C side. cffi takes the

@@ -1,7 +1,7 @@
-"""Handles of a host: numbers for decoders and sessions, looked up and checked at every call.
+"""Numeric handles of decoders and sessions for a host, checked at every call.
 
 A handle is `2 * count + kind` with a count that never repeats, so a handle that was closed, is
-of the other kind, or was made up can always be told from one that is open.
+of the other kind, or was invented is never taken for an open one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _KINDS = ("decoder", "session")
 
 @dataclass(frozen=True)
 class Request:
-    """What one call asks for."""
+    """Arguments of one call."""
 
     prompt: Prompt
     params: SamplingParams
@@ -57,7 +57,7 @@ class Host:
 
     def add(self, decoder: SpeculativeDecoder) -> int:
         """Take over a decoder and return its handle."""
-        return self._insert(_Entry(decoder, None, Slot()), DECODER)
+        return self._insert(_Entry(decoder, None, Slot(decoder.cancel)), DECODER)
 
     def decoder(self, handle: int) -> SpeculativeDecoder:
         """The decoder of a handle; errors as every method: `BadHandleError`, `ClosedError`."""
@@ -79,6 +79,7 @@ class Host:
 
         Raises:
             BusyError: a generation runs on this decoder.
+            NotBegunError: `cancel` came while a prompt was made from messages.
             SpecdecError: as `SpeculativeDecoder.stream`, and what `on_chunk` raises.
         """
         entry = self._find(handle, kind)

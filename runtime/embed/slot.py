@@ -1,4 +1,4 @@
-"""The one place in a decoder where a generation runs: busy, cancelled, closed, from any thread.
+"""Admit one generation at a time to a decoder; cancel and close from any thread.
 
 A decoder and its sessions share one slot. A cancellation counts from the moment a generation
 has entered the slot, before its stream exists. Closing waits until the slot is free.
@@ -7,7 +7,7 @@ has entered the slot, before its stream exists. Closing waits until the slot is 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from specdec.runtime.decoding.stream import GenerationStream
@@ -19,7 +19,13 @@ __all__ = ["Slot"]
 class Slot:
     """Guards the generations of one decoder; every method may be called from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, cancel_prompt: Callable[[], None] = lambda: None) -> None:
+        """Make the slot of one decoder.
+
+        Args:
+            cancel_prompt: ends the making of a prompt, when there is no stream yet.
+        """
+        self._cancel_prompt = cancel_prompt
         self._running = threading.Lock()  # held while a generation runs, and for ever once closed
         self._state = threading.Lock()  # guards what follows
         self._closed = False
@@ -66,6 +72,8 @@ class Slot:
                 self._cancelled = True
                 if self._stream is not None:
                     self._stream.cancel()
+                else:
+                    self._cancel_prompt()
 
     def check_elsewhere(self) -> None:
         """Raise `BusyError` inside a callback of the running generation."""
@@ -84,7 +92,7 @@ class Slot:
                 pass
 
     def close(self) -> None:
-        """Cancel, wait for the end, and let nothing in any more."""
+        """Cancel, wait for the end, and refuse every later generation."""
         self.check_elsewhere()
         with self._state:
             self._closed = True

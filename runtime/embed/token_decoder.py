@@ -27,7 +27,7 @@ from specdec.runtime.decoding.results import FinishReason
 from specdec.runtime.decoding.stats import GenerationStats
 from specdec.runtime.embed.buffers import view
 from specdec.runtime.embed.errors import BadArgumentError
-from specdec.runtime.sampling.params import SamplingParams
+from specdec.runtime.sampling.params import SamplingParams, checked_params
 
 __all__ = ["BufferEngine", "TokenDecoder", "TokenOutcome"]
 
@@ -128,7 +128,7 @@ class TokenDecoder(Closing):
             BadArgumentError: a buffer is not as described.
             SpecdecError: as `SpeculativeDecoder.stream`.
         """
-        params = params or SamplingParams()
+        params = checked_params(params)
         ids = view(prompt, _ID_TYPES, name="prompt")
         room = view(out, _ID_TYPES, name="out", writable=True)
         if len(room) < params.max_new_tokens:
@@ -152,6 +152,10 @@ class TokenDecoder(Closing):
     def cancel(self) -> None:
         """End the running generation before its next round; from any thread."""
         self._decoder.cancel()
+
+    def described(self) -> str:
+        """As the decoder it wraps."""
+        return self._decoder.described()
 
     def close(self) -> None:
         """Close the engines. Idempotent."""

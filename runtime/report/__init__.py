@@ -1,4 +1,7 @@
-"""Is a package safe, and is it worth it on this machine? Measure it, and say so.
+"""Measure a package on this machine and judge it: is it safe, and is it faster than its target?
+
+The export, the commands and the benchmarks use it; it may use the rest of the runtime, the engines
+and nothing of the export.
 
 from specdec.engines import load_package
 from specdec.runtime.report import measure_package

@@ -1,4 +1,4 @@
-"""What a report holds: figures with their units, and a verdict in words.
+"""Records of a report: figures with their units, and a verdict in words.
 
 Everything is measured on one machine, from the finished engines; only `target_vs_original`
 needs what the export noted of the original weights. Times are seconds, sizes are bytes,
@@ -38,7 +38,7 @@ Decision = Literal["worth it", "not worth it", "unsafe", "no draft"]
 
 @dataclass(frozen=True)
 class Machine:
-    """Where the figures were measured."""
+    """The machine on which the figures were measured."""
 
     cpu: str
     cores: int
@@ -109,7 +109,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far one law of the next token is from another, over our own texts."""
+    """How far one distribution of the next token is from another, over our own texts."""
 
     tokens: int
     kl_divergence: float
@@ -159,7 +159,7 @@ class Acceptance:
 
 @dataclass(frozen=True)
 class Quality:
-    """What the engines compute, compared."""
+    """Comparisons of what the engines compute."""
 
     target_vs_original: Agreement | None
     """The target engine against the original weights; null when the package does not hold them."""
@@ -221,14 +221,14 @@ class RoundSplit:
 
 @dataclass(frozen=True)
 class Alternative:
-    """What a user could run instead."""
+    """A configuration that a user could run instead."""
 
     name: str
     tokens_per_second: float
     relative_speed: float
     """To the target alone."""
     overlap: float
-    """Mean sum min(P, Q) with the target's law; 1 is the same law."""
+    """Mean sum min(P, Q) with the target's distribution; 1 is the same distribution."""
     kl_divergence: float
     same_tokens: float
     """Median number of tokens after which its greedy text leaves the target's."""
@@ -263,7 +263,7 @@ class Verdict:
     """One sentence."""
     reasons: tuple[str, ...]
     changes: tuple[str, ...]
-    """What would change it, or what to do."""
+    """Changes that would lead to another verdict, or what to do."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Everything `specdec-inspect` tells about a package, as one record."""
+"""The record of a package that `specdec-inspect` shows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from specdec.engines.load import Package
 from specdec.engines.package.manifest import EngineEntry, GenerationEntry, Manifest
 from specdec.runtime.report.contents import Report
-from specdec.runtime.report.machine import cpu_name
+from specdec.runtime.report.measuring.machine import cpu_name
 from specdec.runtime.report.records import from_data
 
 __all__ = ["Inspection", "inspect_package", "stored_report"]
@@ -31,7 +31,7 @@ class Inspection:
     source: dict[str, Any]
     """What the package was made from, and how."""
     notes: tuple[str, ...]
-    """What the export had to say."""
+    """Notes of the export."""
     report: Report | None
     """Null until something is measured."""
     measured_here: bool

@@ -1,11 +1,11 @@
 """Measure a finished package on this machine and judge it; needs no torch.
 
 1. time engine passes: the verify curve and a draft step, at several contexts;
-2. compare laws: target against the original weights, draft against target, one row a pass
+2. compare distributions: target against the original weights, draft against target, one row a pass
    against several;
 3. generate: acceptance by position at a fixed K, which with 1 predicts every K; then the best
    K against plain decoding, paired and interleaved;
-4. say what that means.
+4. judge the figures.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timezone
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 
 from specdec.engines.load import LoadedPackage
+from specdec.engines.release import VERSION
 from specdec.runtime.decoder import SpeculativeDecoder
 from specdec.runtime.decoding.parts import DrafterName
 from specdec.runtime.report.contents import Candidate, Costs, Level, Quality, Report
-from specdec.runtime.report.curves import CurvePlan, measure_curves, plan_curves
-from specdec.runtime.report.golden import compare_with_golden, read_golden
-from specdec.runtime.report.laws import AgreementTally, draft_rows, score_text
-from specdec.runtime.report.machine import describe_machine
-from specdec.runtime.report.memory import bytes_per_pass, package_memory
+from specdec.runtime.report.measuring.curves import CurvePlan, measure_curves, plan_curves
+from specdec.runtime.report.measuring.divergence import AgreementTally, draft_rows, score_text
+from specdec.runtime.report.measuring.golden import compare_with_golden, read_golden
+from specdec.runtime.report.measuring.machine import describe_machine
+from specdec.runtime.report.measuring.memory import bytes_per_pass, package_memory
 from specdec.runtime.report.plan import GenerationPlan, plan_generation
 from specdec.runtime.report.safety import (
     greedy_problem,
@@ -99,7 +99,7 @@ def measure_package(
         format=1,
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         level=level,
-        specdec_version=version("specdec"),
+        specdec_version=VERSION,
         machine=describe_machine(
             target.info.device, None if draft is None else draft.info.device, num_threads
         ),

@@ -1,4 +1,4 @@
-"""How much to measure: enough for the level asked for, less where the model is slow."""
+"""Choose the extent of a measurement from its level and the speed of the model."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from specdec.runtime.decoder import SpeculativeDecoder
 from specdec.runtime.report.contents import Level
-from specdec.runtime.report.prompt_set import (
+from specdec.runtime.report.measuring.prompt_set import (
     Passage,
     load_prompts,
     load_texts,
     one_per_category,
     prompt_ids,
 )
-from specdec.runtime.report.runs import BenchPrompt
+from specdec.runtime.report.measuring.runs import BenchPrompt
 
 __all__ = ["GenerationPlan", "encode_prompts", "encode_texts", "plan_generation"]
 

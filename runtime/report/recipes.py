@@ -1,15 +1,15 @@
-"""How good one draft is for a target: the figures by which draft recipes are compared."""
+"""Measure one draft recipe beside its target, for the comparison of recipes."""
 
 from __future__ import annotations
 
 from specdec.engines.engine import Engine
 from specdec.runtime.decoder import SpeculativeDecoder
-from specdec.runtime.report.acceptance import count_acceptance
 from specdec.runtime.report.contents import Candidate
-from specdec.runtime.report.curves import CurvePlan, measure_curves, plan_curves
+from specdec.runtime.report.measuring.acceptance import count_acceptance
+from specdec.runtime.report.measuring.curves import CurvePlan, measure_curves, plan_curves
+from specdec.runtime.report.measuring.prompt_set import load_prompts, one_per_category
+from specdec.runtime.report.measuring.runs import Variant, play_interleaved
 from specdec.runtime.report.plan import encode_prompts
-from specdec.runtime.report.prompt_set import load_prompts, one_per_category
-from specdec.runtime.report.runs import Variant, play_interleaved
 from specdec.runtime.report.speeds import host_costs, predict, speed_model
 from specdec.runtime.sampling.params import SamplingParams
 

@@ -1,4 +1,4 @@
-"""When engines are not what they should be: thresholds, and the sentence each one gives.
+"""Thresholds beyond which engines are faulty, and the message of each.
 
 Rounding differs between weights stored in FP16 and FP32, and between a pass of one row and one
 of many; what lies beyond rounding is a fault of the engine, and its text is not the model's.
@@ -13,7 +13,7 @@ import numpy as np
 from specdec.engines.engine import Engine
 from specdec.runtime.decoding.caches import common_prefix
 from specdec.runtime.report.contents import Agreement, GreedyPair, Parity
-from specdec.runtime.report.laws import score_text
+from specdec.runtime.report.measuring.divergence import score_text
 
 __all__ = [
     "compare_greedy",
@@ -31,7 +31,7 @@ _MARGIN_FACTOR = 4.0
 
 
 def original_problem(agreement: Agreement) -> str | None:
-    """What is wrong with a target engine, judged against the original weights."""
+    """Problems of a target engine, compared with the original weights."""
     got, kl = agreement.argmax_agreement, agreement.kl_divergence
     if got >= _MIN_AGREEMENT and kl <= _MAX_KL:
         return None
@@ -56,7 +56,7 @@ def measure_parity(target: Engine, token_ids: Sequence[int], rows: int) -> Parit
 
 
 def parity_problem(parity: Parity) -> str | None:
-    """What is wrong with a target whose logits depend on how its tokens are fed."""
+    """Problems of a target whose logits depend on how many rows a pass has."""
     if parity.max_logit_difference <= _MAX_NOISE * parity.logit_span:
         return None
     return (
@@ -71,7 +71,7 @@ def compare_greedy(
     """Compare greedy texts with and without the draft.
 
     Args:
-        target: used to find out how close the choice was where two texts part.
+        target: its two best logits are compared where two texts differ.
         texts: (prompt, text of the target alone, text of the pair), in token ids.
     """
     margins = []
@@ -88,7 +88,7 @@ def compare_greedy(
 
 
 def greedy_problem(greedy: GreedyPair, noise: float) -> str | None:
-    """What is wrong when greedy texts part where the target's choice was clear.
+    """Problems where greedy texts differ although the target's choice was clear.
 
     Args:
         greedy: the comparison.

@@ -1,4 +1,4 @@
-"""The costs a package carries to start the adaptive draft length from."""
+"""Starting costs of the adaptive draft length, stored in a package."""
 
 from __future__ import annotations
 

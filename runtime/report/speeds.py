@@ -1,7 +1,7 @@
 """Predicted and measured speed-ups, from the same runs and curves.
 
 The prediction uses what was timed engine by engine and what was accepted; the measurement is
-the whole loop against plain decoding. That the two agree is what makes the model worth reading.
+the whole loop against plain decoding. Their agreement validates the model.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specdec.runtime.report.acceptance import ALL, overall_rate
 from specdec.runtime.report.contents import (
     Acceptance,
     ContextCosts,
@@ -19,10 +18,11 @@ from specdec.runtime.report.contents import (
     Prediction,
     RoundSplit,
 )
-from specdec.runtime.report.curves import costs_at
-from specdec.runtime.report.intervals import bootstrap_interval, median, pooled_ratio
+from specdec.runtime.report.measuring.acceptance import ALL, overall_rate
+from specdec.runtime.report.measuring.curves import costs_at
+from specdec.runtime.report.measuring.intervals import bootstrap_interval, median, pooled_ratio
+from specdec.runtime.report.measuring.runs import Run, decode_seconds
 from specdec.runtime.report.model import SpeedModel, acceptance_rates, break_even_acceptance
-from specdec.runtime.report.runs import Run, decode_seconds
 
 __all__ = ["HostCosts", "host_costs", "measured_speed", "predict", "round_split", "speed_model"]
 

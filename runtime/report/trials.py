@@ -1,4 +1,4 @@
-"""The generations behind a report: first acceptance, then the best K against plain decoding."""
+"""Run the generations of a report: acceptance first, then the best K against plain decoding."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Literal
 from specdec.engines.load import LoadedPackage
 from specdec.runtime.decoder import SpeculativeDecoder
 from specdec.runtime.decoding.caches import common_prefix
-from specdec.runtime.report.acceptance import count_acceptance
 from specdec.runtime.report.contents import (
     Acceptance,
     Alternative,
@@ -21,10 +20,11 @@ from specdec.runtime.report.contents import (
     Quality,
     RoundSplit,
 )
-from specdec.runtime.report.intervals import median
+from specdec.runtime.report.measuring.acceptance import count_acceptance
+from specdec.runtime.report.measuring.intervals import median
+from specdec.runtime.report.measuring.runs import Run, Variant, decode_seconds, play_interleaved
 from specdec.runtime.report.model import SpeedModel
 from specdec.runtime.report.plan import GenerationPlan
-from specdec.runtime.report.runs import Run, Variant, decode_seconds, play_interleaved
 from specdec.runtime.report.safety import compare_greedy
 from specdec.runtime.report.speeds import (
     host_costs,
@@ -46,7 +46,7 @@ _PLAIN, _BEST, _DRAFT_ALONE = "plain", "best", "draft alone"
 
 @dataclass(frozen=True)
 class Trials:
-    """What the generations showed."""
+    """Results of the generations."""
 
     curves: tuple[ContextCosts, ...]
     acceptance: tuple[Acceptance, ...]
@@ -62,9 +62,9 @@ class Trials:
     def alternatives(self, quality: Quality) -> tuple[Alternative, ...]:
         """The target alone, and the draft as a model by itself."""
         plain = _rate(self.plain_runs)
-        same_law = ("the target alone", plain, 1.0, 1.0, 0.0)
+        same_distribution = ("the target alone", plain, 1.0, 1.0, 0.0)
         length = median([len(run.token_ids) for run in self.plain_runs])
-        alternatives = [Alternative(*same_law, same_tokens=length, of_tokens=length)]
+        alternatives = [Alternative(*same_distribution, same_tokens=length, of_tokens=length)]
         alone = quality.draft_alone_vs_target
         if self.draft_alone_runs and alone is not None:
             pairs = zip(self.plain_runs, self.draft_alone_runs, strict=True)

@@ -1,4 +1,4 @@
-"""The answer in words: worth it, not worth it, or unsafe, and what would change it.
+"""Form the verdict: worth it, not worth it, or unsafe, and what would change it.
 
 Only a measured speed-up makes a pair worth it; the model behind it says why not, and which
 single figure would have to change: the draft's acceptance, or the time of its step.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specdec.runtime.report.acceptance import ALL
 from specdec.runtime.report.contents import Alternative, Measured, Prediction, Verdict
+from specdec.runtime.report.measuring.acceptance import ALL
 from specdec.runtime.report.model import SpeedModel
 
 __all__ = ["AUTO", "best_measured", "judge"]

@@ -1,5 +1,5 @@
 """From logits to tokens, exactly: options, distributions, verification and randomness.
 
-Pure functions and small records over arrays. Everything in the runtime may use it; it uses
-NumPy and nothing else of the runtime but `errors` and `checks`.
+Pure functions and small records over arrays. Everything in the runtime may use it; it may use
+NumPy, `runtime.errors`, `runtime.checks` and the reductions of the engines.
 """

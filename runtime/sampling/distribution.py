@@ -88,7 +88,7 @@ class Distribution:
         return float(self._excess(other, scale).sum(dtype=np.float64))
 
     def residual(self, other: Distribution, scale: float = 1.0) -> Distribution:
-        """`norm([scale * self - other]+)`, the law of the token after a rejection.
+        """`norm([scale * self - other]+)`, the distribution of the token after a rejection.
 
         Returns `self` when nothing is left, that is when the two agree up to rounding.
         """

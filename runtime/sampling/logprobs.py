@@ -35,16 +35,16 @@ class TokenLogprobs:
 
 
 def token_logprobs(
-    logits: Floats, law: Distribution, token: int, num_alternatives: int
+    logits: Floats, distribution: Distribution, token: int, num_alternatives: int
 ) -> TokenLogprobs:
     """Score one committed token.
 
     Args:
         logits: float [logits_width], the target's row at this position.
-        law: the processed distribution of the same row.
+        distribution: the processed distribution of the same row.
         num_alternatives: how many other tokens to report; fewer when the vocabulary is small.
     """
-    row = real_logits(logits, law.vocab_size).astype(np.float64)
+    row = real_logits(logits, distribution.vocab_size).astype(np.float64)
     peak = row.max()
     log_total = peak + math.log(float(np.exp(row - peak).sum()))
     best = top_k_ids(row, num_alternatives + 1)
@@ -52,7 +52,7 @@ def token_logprobs(
     others = [int(other) for other in ranked if other != token][:num_alternatives]
 
     def score(token_id: int) -> Logprob:
-        chance = law.prob(token_id)
+        chance = distribution.prob(token_id)
         processed = math.log(chance) if chance > 0.0 else -math.inf
         return Logprob(token_id, float(row[token_id] - log_total), processed)
 

@@ -8,7 +8,7 @@ __all__ = ["NgramBan"]
 
 
 class NgramBan:
-    """Remembers which token followed each (n-1)-gram of the committed text."""
+    """Index of the tokens that followed each (n-1)-gram of the committed text."""
 
     def __init__(self, size: int) -> None:
         self._order = size - 1

@@ -7,19 +7,21 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from numbers import Real
-from types import MappingProxyType
 from typing import Any, Literal
 
 from specdec.runtime.checks import (
+    MAX_INTEGER,
     check_bool,
     check_choice,
     check_integer,
     check_real,
     integer_tuple,
+    shown,
 )
 from specdec.runtime.errors import InvalidParameterError, UnsupportedOptionError
+from specdec.runtime.sampling.biases import TokenBiases
 
-__all__ = ["MAX_DRAFT_TOKENS", "MAX_LOGPROBS", "SamplingParams"]
+__all__ = ["MAX_DRAFT_TOKENS", "MAX_LOGPROBS", "SamplingParams", "checked_params"]
 
 MAX_DRAFT_TOKENS = 32
 MAX_LOGPROBS = 20
@@ -99,6 +101,11 @@ class SamplingParams:
             UnsupportedOptionError: a key is not an option; the message names the nearest one.
             InvalidParameterError: as the constructor.
         """
+        if not isinstance(options, Mapping):
+            raise InvalidParameterError(
+                f"the sampling options are {shown(options)}; allowed is a mapping of names to "
+                "values"
+            )
         known = [field.name for field in fields(cls)]
         for name in options:
             if name not in known:
@@ -116,8 +123,12 @@ class SamplingParams:
         object.__setattr__(self, name, value)
 
     def _check_lengths(self) -> None:
-        self._set("max_new_tokens", check_integer("max_new_tokens", self.max_new_tokens, 1))
-        self._set("min_new_tokens", check_integer("min_new_tokens", self.min_new_tokens, 0))
+        self._set(
+            "max_new_tokens", check_integer("max_new_tokens", self.max_new_tokens, 1, MAX_INTEGER)
+        )
+        self._set(
+            "min_new_tokens", check_integer("min_new_tokens", self.min_new_tokens, 0, MAX_INTEGER)
+        )
         if self.min_new_tokens > self.max_new_tokens:
             raise InvalidParameterError(
                 f"min_new_tokens is {self.min_new_tokens}; "
@@ -127,7 +138,7 @@ class SamplingParams:
 
     def _check_filters(self) -> None:
         self._set("temperature", _temperature("temperature", self.temperature))
-        self._set("top_k", check_integer("top_k", self.top_k, 0))
+        self._set("top_k", _count("top_k", self.top_k, 0))
         allowed = "a number in 0 .. 1, 0 excluded"
         self._set("top_p", check_real("top_p", self.top_p, math.ulp(0.0), 1.0, allowed))
         self._set("min_p", check_real("min_p", self.min_p, 0.0, 1.0, "a number in 0 .. 1"))
@@ -139,16 +150,16 @@ class SamplingParams:
         for name in ("presence_penalty", "frequency_penalty"):
             value = check_real(name, getattr(self, name), -2.0, 2.0, "a number in -2 .. 2")
             self._set(name, value)
-        size = check_integer("no_repeat_ngram_size", self.no_repeat_ngram_size, 0)
+        size = _count("no_repeat_ngram_size", self.no_repeat_ngram_size, 0)
         self._set("no_repeat_ngram_size", size)
         if self.logit_bias is not None:
-            self._set("logit_bias", MappingProxyType(_biases(self.logit_bias)))
+            self._set("logit_bias", TokenBiases(_biases(self.logit_bias)))
 
     def _check_stops(self) -> None:
         stop = (self.stop,) if isinstance(self.stop, str) else self.stop
         if not isinstance(stop, (list, tuple)) or not all(isinstance(s, str) and s for s in stop):
             raise InvalidParameterError(
-                f"stop is {self.stop!r}; allowed is a non-empty string or a list of them"
+                f"stop is {shown(self.stop)}; allowed is a non-empty string or a list of them"
             )
         self._set("stop", tuple(stop))
         self._set("stop_token_ids", integer_tuple("stop_token_ids", self.stop_token_ids))
@@ -176,6 +187,26 @@ class SamplingParams:
         check_choice("verify", self.verify, ("block", "token", "coupled"))
 
 
+def checked_params(params: object) -> SamplingParams:
+    """Parameters as they were given, the default ones for None.
+
+    Raises:
+        InvalidParameterError: anything else.
+    """
+    if params is None:
+        return SamplingParams()
+    if not isinstance(params, SamplingParams):
+        hint = "; SamplingParams.from_dict reads a dict" if isinstance(params, Mapping) else ""
+        raise InvalidParameterError(
+            f"params is {type(params).__name__}; allowed is None or SamplingParams{hint}"
+        )
+    return params
+
+
+def _count(name: str, value: object, low: int) -> int:
+    return check_integer(name, value, low, MAX_INTEGER)
+
+
 def _temperature(name: str, value: object) -> float:
     low, high = _TEMPERATURES
     allowed = f"0 (greedy) or a number in {low} .. {high:g}"
@@ -189,17 +220,25 @@ def _biases(value: object) -> dict[int, float]:
     """Token id -> bias, each finite or -inf."""
     if not isinstance(value, Mapping):
         raise InvalidParameterError(
-            f"logit_bias is {value!r}; allowed is a mapping of token id to number"
+            f"logit_bias is {shown(value)}; allowed is a mapping of token id to number"
         )
     biases: dict[int, float] = {}
     for token, bias in value.items():
-        token_id = check_integer("a token id of logit_bias", token, 0)
+        token_id = check_integer("a token id of logit_bias", token, 0, MAX_INTEGER)
         is_number = isinstance(bias, Real) and not isinstance(bias, bool)
-        number = float(bias) if is_number else math.nan
+        number = _as_float(bias) if is_number else math.nan
         if not (abs(number) <= _HUGE or number == -math.inf):
             raise InvalidParameterError(
-                f"logit_bias[{token_id}] is {bias!r}; "
+                f"logit_bias[{token_id}] is {shown(bias)}; "
                 "allowed is a number in -1e9 .. 1e9, or -inf to ban the token"
             )
         biases[token_id] = number
     return biases
+
+
+def _as_float(value: Real) -> float:
+    """As a float; NaN for an integer that is too large for one."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.nan

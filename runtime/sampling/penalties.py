@@ -1,4 +1,4 @@
-"""Options that look back at the text: bias, penalties, n-gram ban, minimum length.
+"""Adjust logits by the options that depend on the text: bias, penalties, bans, minimum length.
 
 `TokenHistory` counts the committed tokens once, and adjusts the logits of any position of a
 round as plain decoding would: position i sees the committed prefix plus the i drafted tokens
@@ -22,7 +22,7 @@ __all__ = ["TokenHistory"]
 
 
 class TokenHistory:
-    """What the options of one generation need to know about its prompt and output.
+    """Token counts of prompt and output, for the options of one generation.
 
     Repetition penalty and n-gram ban see prompt and output; presence and frequency penalty
     see the output only.
@@ -147,7 +147,7 @@ class TokenHistory:
 
 
 class _IdSet:
-    """A growing set of token ids that gives them as an array without sorting."""
+    """A growing set of token ids, readable as an array without sorting."""
 
     def __init__(self, vocab_size: int) -> None:
         self._member = np.zeros(vocab_size, dtype=bool)

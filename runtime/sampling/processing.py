@@ -29,12 +29,12 @@ from specdec.runtime.sampling.truncation import leading, nucleus_ids, surest_nuc
 __all__ = ["LogitRow", "LogitsProcessor", "full_row", "real_logits"]
 
 LogitRow = Floats | ReducedRow
-"""One row of logits: float [logits_width], or what its engine made of it."""
+"""One row of logits: float [logits_width], or the reduced row of its engine."""
 
 _CANDIDATES = 128
-"""How many of the best tokens a top-p or min-p choice looks at before it asks for the row."""
+"""Best tokens that a top-p or min-p choice uses before it reads the full row."""
 _MOST_REDUCED = 255
-"""Above this top_k, picking the best on a device saves little."""
+"""Largest top_k for which the best tokens are selected on the device."""
 
 
 class LogitsProcessor:
@@ -70,7 +70,7 @@ class LogitsProcessor:
 
     @functools.cached_property
     def reduction(self) -> Reduction | None:
-        """What of each row is enough to know, nearly always; None when it takes all of it."""
+        """The reduction that nearly always suffices; None when the full row is needed."""
         top_k, top_p, min_p = self._filters
         if self._history.adjusts:
             return None
@@ -86,7 +86,7 @@ class LogitsProcessor:
         """The distribution of the token after the committed prefix and `extension`.
 
         Args:
-            logits: float [logits_width], one row, or what `reduction` asked of it; never
+            logits: float [logits_width], one row, or its reduction by `reduction`; never
                 modified or kept.
             extension: drafted tokens between the committed prefix and this token.
             position: absolute position of this token, for messages.
@@ -96,9 +96,9 @@ class LogitsProcessor:
             NoTokenLeftError: the options forbid every token.
         """
         if isinstance(logits, ReducedRow):
-            law = self._reduced_law(logits)
-            if law is not None:
-                return law
+            distribution = self._reduced_distribution(logits)
+            if distribution is not None:
+                return distribution
         row = real_logits(full_row(logits), self._vocab_size)
         best = int(np.argmax(row))
         if not np.isfinite(row[best]):
@@ -119,10 +119,10 @@ class LogitsProcessor:
         if top_p < 1.0:
             kept = nucleus_ids(weights, top_p)
             weights, ids = weights[kept], kept if ids is None else ids[kept]
-        return self._law(ids, weights)
+        return self._distribution(ids, weights)
 
-    def _reduced_law(self, row: ReducedRow) -> Distribution | None:
-        """What the full row would give, bit for bit; None when it takes the full row to know."""
+    def _reduced_distribution(self, row: ReducedRow) -> Distribution | None:
+        """The result of the full row, bit for bit; None when the reduced row leaves it open."""
         if not row.is_sound:
             return None
         if self._temperature == 0.0:
@@ -146,7 +146,7 @@ class LogitsProcessor:
             weights, ids = weights[kept], ids[kept]
         elif not top_k and best < self._vocab_size and not weights.min() < min_p:
             return None
-        return self._law(ids, weights)
+        return self._distribution(ids, weights)
 
     def _adjusted_error(
         self, highest: float, extension: Sequence[int], position: int
@@ -171,7 +171,7 @@ class LogitsProcessor:
             weights *= 1.0 / self._temperature
             return np.exp(weights, out=weights)
 
-    def _law(self, ids: Ids | None, weights: Floats) -> Distribution:
+    def _distribution(self, ids: Ids | None, weights: Floats) -> Distribution:
         """min-p and normalisation of weights at `ids` (None: all); the best has weight 1."""
         min_p = self._filters[2]
         if min_p > 0.0:
@@ -182,7 +182,7 @@ class LogitsProcessor:
 
 
 def full_row(logits: LogitRow) -> Floats:
-    """The whole row, of what may be reduced."""
+    """The full row of logits behind a row that may be reduced."""
     return logits.full() if isinstance(logits, ReducedRow) else logits
 
 

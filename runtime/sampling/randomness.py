@@ -1,4 +1,4 @@
-"""The one owner of randomness: counter-based streams, so a draw is a function of its place.
+"""Counter-based random streams, in which a draw is a function of its position alone.
 
 A generation draws a drafted token, an accept decision, or the final token of a round. Each
 comes from Philox (Salmon et al., 2011) keyed by (seed, stream), with the counter

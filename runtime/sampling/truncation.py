@@ -14,7 +14,7 @@ from specdec.runtime.sampling.distribution import Floats, Ids
 __all__ = ["leading", "nucleus_ids", "surest_nucleus", "top_k_ids"]
 
 _MASS_ERROR = 1e-5
-"""Largest relative error of a mass that a device sums: of exp in float32, by far."""
+"""Bound of the relative error of a mass summed on a device; exp in float32 dominates it."""
 _GROUP = 32
 _FIRST_NUCLEUS = 128
 
@@ -81,7 +81,7 @@ def nucleus_ids(weights: Floats, top_p: float) -> Ids:
 
 
 def leading(values: Floats, wanted: int, size: int) -> int | None:
-    """How many of the best values are known to lead the whole row, ties settled.
+    """Count the best values that certainly precede every other value of the row, ties included.
 
     Args:
         values: float [C], the best values of a row in descending order, at least one.

@@ -1,9 +1,9 @@
-"""Verification: which drafted tokens to keep, and which token to add.
+"""Verification rules: choose how many drafted tokens to keep, and the token after them.
 
 Drafted tokens x_1 .. x_K were drawn from `draft_probs` Q_1 .. Q_K. The target gave
 `target_probs` P_1 .. P_{K+1} at the same positions and one after. All rules commit a prefix
 x_1 .. x_n and one more token (a `correction` when n < K, a `bonus` when n = K) such that the
-committed tokens follow the target's own law exactly. Items of `target_probs` are asked for
+committed tokens follow the target's own distribution exactly. Items of `target_probs` are asked for
 in order and only where a rule needs them.
 
 An evaluated position is one whose outcome was decided: the accepted ones, plus the one that

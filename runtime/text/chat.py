@@ -1,7 +1,8 @@
 """Chat templates: messages to prompt text, the way `transformers.apply_chat_template` does it.
 
 A template is Jinja2 source that comes with a model, so it is foreign code: it runs in Jinja2's
-immutable sandbox (no attribute access into Python's internals, no changes to the arguments).
+immutable sandbox (no attribute access into Python's internals, no changes to the arguments), within
+a budget of characters, steps and time, in a thread of its own, which a wish to cancel reaches.
 Jinja2 is imported at the first use.
 """
 
@@ -9,18 +10,19 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from specdec.runtime.errors import InvalidParameterError, PromptError
+from specdec.runtime.errors import InvalidParameterError, PromptError, SpecdecError
+from specdec.runtime.text.budget import Budget, run_traced, text_size
 
 if TYPE_CHECKING:
     import jinja2
 
     from specdec.engines.package.reader import Package
+    from specdec.runtime.text.sandbox import Sandbox
 
 __all__ = ["ChatTemplate", "package_chat"]
-
 
 _SET_BY_REQUEST = ("messages", "tools", "add_generation_prompt")
 
@@ -53,6 +55,7 @@ class ChatTemplate:
             )
         self._name = name
         self._special_tokens = dict(special_tokens)
+        self._environment: Sandbox | None = None
         self._compiled: dict[str, jinja2.Template] = {}
 
     def render(
@@ -61,6 +64,8 @@ class ChatTemplate:
         tools: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
         arguments: Mapping[str, Any] | None = None,
+        *,
+        cancelled: Callable[[], bool] = lambda: False,
     ) -> str:
         """Return the prompt text of a conversation, special tokens written out.
 
@@ -71,28 +76,41 @@ class ChatTemplate:
             add_generation_prompt: end with the beginning of the assistant's turn.
             arguments: further variables of the template by name, such as `enable_thinking` or
                 `documents`.
+            cancelled: asked while the template is rendered; True ends it.
 
         Raises:
-            PromptError: the messages or the arguments are malformed, or the template refuses
-                them or is broken.
+            PromptError: the messages or the arguments are malformed, the template refuses them,
+                is broken, or takes more than its `Budget`.
+            NotBegunError: `cancelled` said so.
         """
         _check_messages(messages)
+        _check_tools(tools)
         arguments = _checked_arguments(arguments)
         name = self._choose(tools)
+        names = {
+            "documents": None,
+            **self._special_tokens,
+            **arguments,
+            "messages": messages,
+            "tools": tools,
+            "add_generation_prompt": add_generation_prompt,
+        }
+        budget = Budget(text_size((messages, arguments)) + text_size(tools), cancelled)
+        return run_traced(lambda: self._render(name, names, budget), budget)
+
+    def _render(self, name: str, names: Mapping[str, Any], budget: Budget) -> str:
+        """Render in the thread whose budget this is."""
         import jinja2
 
         try:
+            if self._environment is None:
+                self._environment = _environment()
+            self._environment.budget = budget
             if name not in self._compiled:
-                self._compiled[name] = _environment().from_string(self._sources[name])
-            names = {
-                "documents": None,
-                **self._special_tokens,
-                **arguments,
-                "messages": messages,
-                "tools": tools,
-                "add_generation_prompt": add_generation_prompt,
-            }
+                self._compiled[name] = self._environment.from_string(self._sources[name])
             return self._compiled[name].render(names)
+        except SpecdecError:
+            raise
         except jinja2.exceptions.SecurityError as error:
             raise PromptError(f"the chat template was stopped: {_line(error)}") from error
         except Exception as error:  # the template is foreign code
@@ -146,26 +164,11 @@ def _checked_arguments(arguments: Mapping[str, Any] | None) -> Mapping[str, Any]
     return arguments
 
 
-def _environment() -> jinja2.Environment:
+def _environment() -> Sandbox:
     """Return the sandbox with the names chat templates rely on."""
-    from jinja2 import nodes
-    from jinja2.ext import Extension, loopcontrols
-    from jinja2.parser import Parser
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
+    from specdec.runtime.text.sandbox import Sandbox
 
-    class Generation(Extension):
-        """`{% generation %} .. {% endgeneration %}` marks text for training; here plain text."""
-
-        tags = {"generation"}  # noqa: RUF012
-
-        def parse(self, parser: Parser) -> list[nodes.Node]:
-            next(parser.stream)
-            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
-    )
-    environment.filters["tojson"] = _to_json
+    environment = Sandbox({"tojson": _to_json})
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = _strftime_now
     return environment
@@ -222,6 +225,18 @@ def _check_messages(messages: Sequence[Mapping[str, Any]]) -> None:
                 f"message {index} has content of type {type(content).__name__}; "
                 "allowed is a string or a list of parts"
             )
+
+
+def _check_tools(tools: Sequence[Mapping[str, Any]] | None) -> None:
+    """Raise PromptError unless `tools` is None or a list of dicts."""
+    form = "a list of dicts, a JSON schema each"
+    if tools is None:
+        return
+    if isinstance(tools, (str, bytes, Mapping)) or not isinstance(tools, Sequence):
+        raise PromptError(f"tools is {type(tools).__name__}; allowed is {form}")
+    for index, tool in enumerate(tools):
+        if not isinstance(tool, Mapping):
+            raise PromptError(f"tool {index} is {type(tool).__name__}; allowed is {form}")
 
 
 def _line(error: Exception) -> str:

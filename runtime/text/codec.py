@@ -21,7 +21,9 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from specdec.engines.errors import PackageError
+from specdec.runtime.errors import PromptError
+from specdec.runtime.text.open_tokenizer import decodes_safely, open_tokenizer
+from specdec.runtime.text.quiet import TokenizerFault, call_quietly, guarded
 from specdec.runtime.text.size_bound import SizeBound, size_bound
 
 __all__ = ["TextCodec"]
@@ -31,24 +33,17 @@ class TextCodec:
     """A `tokenizer.json` (the format of the `tokenizers` library), read once.
 
     Args:
-        tokenizer_file: path of the file. Truncation and padding set in it are turned off.
+        tokenizer_file: path of the file; see `open_tokenizer`.
 
     Raises:
-        PackageError: the file is missing or is not a tokenizer.
+        PackageError: the file is missing, is not a tokenizer, or makes the library panic.
     """
 
     vocab_size: int
     """Largest token id + 1, added tokens included."""
 
     def __init__(self, tokenizer_file: Path) -> None:
-        try:
-            self._tokenizer = Tokenizer.from_file(str(tokenizer_file))
-        except Exception as error:  # the library raises bare Exception
-            raise PackageError(
-                f"cannot read the tokenizer {tokenizer_file}: {error}; export the package again"
-            ) from error
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
+        self._tokenizer = open_tokenizer(tokenizer_file)
         added = self._tokenizer.get_added_tokens_decoder()
         base_size = self._tokenizer.get_vocab_size(with_added_tokens=False)
         self.vocab_size = max(base_size, max(added, default=-1) + 1)
@@ -58,6 +53,8 @@ class TextCodec:
         kinds = set(_decoder_kinds(self._tokenizer))
         self._byte_letters = _byte_letters() if "ByteLevel" in kinds else None
         self._byte_tokens = self._find_byte_tokens() if "ByteFallback" in kinds else {}
+        # A thread for each token's text would cost more than the text.
+        self._call = guarded if decodes_safely(self._tokenizer) else call_quietly
 
     @property
     def byte_fallback(self) -> bool:
@@ -71,8 +68,17 @@ class TextCodec:
             text: any string.
             add_special_tokens: also what the tokenizer puts around a text, such as a start
                 token. Off for text that a chat template wrote, which has them already.
+
+        Raises:
+            PromptError: half a surrogate pair, or a text that the tokenizer cannot spell.
         """
-        return list(self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)
+        try:
+            found = call_quietly(
+                lambda: self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
+            )
+        except TokenizerFault as fault:
+            raise _cannot_encode(text, fault) from fault
+        return list(found.ids)
 
     @functools.cached_property
     def size_bound(self) -> SizeBound | None:
@@ -87,8 +93,22 @@ class TextCodec:
         """Return the text of `ids` as the tokenizer decodes them all at once.
 
         Ids that name no token (the padding of an output head) add nothing.
+
+        Raises:
+            PromptError: the tokenizer cannot decode them.
         """
-        return str(self._tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens))
+        wanted = list(ids)
+        try:
+            return str(
+                self._call(
+                    lambda: self._tokenizer.decode(wanted, skip_special_tokens=skip_special_tokens)
+                )
+            )
+        except TokenizerFault as fault:
+            raise PromptError(
+                f"the package's tokenizer cannot decode {len(wanted)} tokens ({fault}); export the "
+                "package again"
+            ) from fault
 
     def has_text(self, token_id: int, skip_special_tokens: bool = True) -> bool:
         """Tell whether decoding looks at this token at all."""
@@ -122,6 +142,19 @@ class TextCodec:
         """Return {id of the token <0xHH>: byte}."""
         ids = {value: self._tokenizer.token_to_id(f"<0x{value:02X}>") for value in range(256)}
         return {token_id: value for value, token_id in ids.items() if token_id is not None}
+
+
+def _cannot_encode(text: str, fault: TokenizerFault) -> PromptError:
+    half = next((i for i, char in enumerate(text) if "\ud800" <= char <= "\udfff"), None)
+    if half is not None:
+        return PromptError(
+            f"the prompt holds half a surrogate pair, {text[half]!r} at character {half}; allowed "
+            "is Unicode text"
+        )
+    return PromptError(
+        f"the package's tokenizer cannot encode this text of {len(text)} characters ({fault}); "
+        "change the text, or export the package again"
+    )
 
 
 def _decoder_kinds(tokenizer: Tokenizer) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from specdec.runtime.checks import is_integer
 from specdec.runtime.errors import PromptError
@@ -12,8 +12,9 @@ from specdec.runtime.sampling.params import SamplingParams
 from specdec.runtime.text.chat import ChatTemplate
 from specdec.runtime.text.codec import TextCodec
 
-__all__ = ["FittedPrompt", "Message", "Prompt", "PromptReader", "is_messages"]
+__all__ = ["FittedPrompt", "Message", "Prompt", "PromptReader", "copied", "is_messages"]
 
+_MAX_DEPTH = 100
 _SYSTEM_ROLES = ("system", "developer")
 _USUAL_CHARACTERS = 4
 """Of a token; a text below this size is tokenized without a further thought."""
@@ -30,6 +31,31 @@ def is_messages(prompt: object) -> bool:
         and len(prompt) > 0
         and isinstance(prompt[0], Mapping)
     )
+
+
+def copied(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """The messages with every mapping and list of theirs copied, however deep.
+
+    Raises:
+        PromptError: one is no mapping, or they nest deeper than 100 levels.
+    """
+    for index, message in enumerate(messages):
+        if not isinstance(message, Mapping):
+            raise PromptError(
+                f"message {index} is {type(message).__name__}; allowed is a dict with role and "
+                "content"
+            )
+    return [_copied(message, 0) for message in messages]
+
+
+def _copied(value: Any, depth: int) -> Any:
+    if depth > _MAX_DEPTH:
+        raise PromptError(f"messages nest deeper than {_MAX_DEPTH} levels; allowed are that many")
+    if isinstance(value, Mapping):
+        return {key: _copied(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_copied(item, depth + 1) for item in value]
+    return value
 
 
 @dataclass(frozen=True)
@@ -78,6 +104,8 @@ class PromptReader:
         after: Sequence[int] = (),
         tools: Sequence[Mapping[str, Any]] | None = None,
         arguments: Mapping[str, Any] | None = None,
+        *,
+        cancelled: Callable[[], bool] = lambda: False,
     ) -> FittedPrompt:
         """The ids that a generation starts from: those of `after`, then the prompt's.
 
@@ -90,6 +118,7 @@ class PromptReader:
             arguments,
             continues=bool(after),
             refuses_giants=params.truncate_prompt is None,
+            cancelled=cancelled,
         )
         ids = [*after, *new_ids]
         return self.fit(ids, params, lambda: self.head(ids, prompt, tools, arguments))
@@ -102,6 +131,7 @@ class PromptReader:
         *,
         continues: bool = False,
         refuses_giants: bool = False,
+        cancelled: Callable[[], bool] = lambda: False,
     ) -> list[int]:
         """Turn any kind of prompt into token ids.
 
@@ -109,6 +139,7 @@ class PromptReader:
             tools: tool descriptions for the chat template.
             arguments: further variables of the chat template.
             continues: text goes on after earlier tokens, so the tokenizer adds no special tokens.
+            cancelled: asked while a chat template is rendered; True ends it.
             refuses_giants: refuse a text that cannot fit the context before it is tokenized.
 
         Raises:
@@ -130,7 +161,8 @@ class PromptReader:
                 raise PromptError(
                     "the prompt is messages and this decoder has no chat template; pass text or ids"
                 )
-            text = self._chat.render(prompt, tools, arguments=arguments)  # type: ignore[arg-type]
+            messages = cast("Sequence[Message]", prompt)
+            text = self._chat.render(messages, tools, arguments=arguments, cancelled=cancelled)
             special = False
         else:
             return _token_ids(prompt)

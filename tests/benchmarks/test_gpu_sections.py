@@ -18,6 +18,8 @@ from gpu.sections import Recorder, Section, Setup, allotted, play
 
 from specdec.engines.load import read_package
 
+pytestmark = pytest.mark.slow
+
 CPU = Setup("cpu", "cpu", True, Path("unused"))
 
 

@@ -13,6 +13,8 @@ from systems.setup import WORKERS, Peer, prepare
 
 from specdec.runtime import SamplingParams, SpeculativeDecoder
 
+pytestmark = pytest.mark.slow
+
 ECHO = """
 import sys, time
 sys.path.insert(0, {workers!r})

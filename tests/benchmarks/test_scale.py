@@ -12,7 +12,7 @@ from demo.scale_point import HEADER, formula, point
 from demo.weights import _write_half_gguf
 
 from specdec.runtime.decoding.stats import GenerationStats
-from specdec.runtime.report.runs import Run
+from specdec.runtime.report.measuring.runs import Run
 
 STATS = GenerationStats(
     prompt_tokens=4,
@@ -100,6 +100,7 @@ def test_speedups_pair_prompt_and_repeat() -> None:
     assert speedups(runs, 0, "ngram") == [3.0, 1.5]
 
 
+@pytest.mark.slow
 def test_a_deeper_model_computes_the_same_function() -> None:
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")

@@ -33,6 +33,11 @@ def run(error: BaseException | None, *arguments: str) -> int:
         (click.ClickException("no such thing"), 1, "error: no such thing\n"),
         (KeyboardInterrupt(), 130, "interrupted\n"),
         (BrokenPipeError(32, "Broken pipe"), 0, ""),
+        (
+            BaseException("a panic of Rust"),
+            1,
+            "error: BaseException: a panic of Rust (SPECDEC_DEBU",
+        ),
     ],
 )
 def test_exit_codes(

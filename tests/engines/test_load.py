@@ -181,7 +181,7 @@ def test_leaving_closes_both_engines(root: Path, built: dict[str, Engine]) -> No
 
 def test_a_draft_that_does_not_load_closes_the_target(root: Path, built: dict[str, Engine]) -> None:
     graph = tiny_graph(2)
-    graph.graph.node[0].op_type = "NoSuchOperator"
+    graph.graph.node[0].op_type = "TopK"
     onnx.save_model(graph, str(root / DRAFT_GRAPH))
     relist_tiny(root)
     with pytest.raises(EngineError, match="draft engine") as caught:

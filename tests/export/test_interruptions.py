@@ -110,8 +110,9 @@ def test_an_empty_directory_is_a_place_to_write(source: Path, tmp_path: Path) ->
     load_package(tmp_path / "out" / "package", num_threads=1).close()
 
 
+@pytest.mark.parametrize("can_exchange", [True, False])
 def test_a_package_comes_back_if_the_last_rename_fails(
-    package: Path, monkeypatch: pytest.MonkeyPatch
+    package: Path, monkeypatch: pytest.MonkeyPatch, can_exchange: bool
 ) -> None:
     before = snapshot(package.parent)
     rename = Path.rename
@@ -121,8 +122,14 @@ def test_a_package_comes_back_if_the_last_rename_fails(
             raise OSError("no")
         return rename(self, target)
 
+    def refusing(first: Path, second: Path) -> bool:
+        if can_exchange:
+            raise OSError("no")
+        return False
+
     monkeypatch.setattr(Path, "rename", failing)
-    with pytest.raises(OSError, match="no"), staged(package) as scratch:
+    monkeypatch.setattr("specdec.export.staging.exchange", refusing)
+    with pytest.raises(OSError, match="no"), staged(package, overwrite=True) as scratch:
         (scratch / "new").write_text("new")
     assert snapshot(package.parent) == before
 

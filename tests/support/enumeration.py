@@ -2,7 +2,7 @@
 
 `Branching` replays a script of choices and, past its end, takes the first outcome of each new
 decision and notes the others. Running the program once per script visits the whole tree; the
-sum of path weights per output is the exact law of the output.
+sum of path weights per output is the exact distribution of the output.
 """
 
 from __future__ import annotations
@@ -60,30 +60,32 @@ class Branching:
         return choice
 
 
-def exact_law(program: Callable[[Branching], tuple[int, ...]]) -> dict[tuple[int, ...], float]:
+def exact_distribution(
+    program: Callable[[Branching], tuple[int, ...]],
+) -> dict[tuple[int, ...], float]:
     """Output -> probability, over every random path of `program`."""
-    law: dict[tuple[int, ...], float] = defaultdict(float)
+    distribution: dict[tuple[int, ...], float] = defaultdict(float)
     todo: list[list[int]] = [[]]
     while todo:
         branching = Branching(todo.pop())
-        law[program(branching)] += branching.weight
+        distribution[program(branching)] += branching.weight
         todo.extend(branching.open)
-    return dict(law)
+    return dict(distribution)
 
 
-def chain_law(
+def chain_distribution(
     logits_after: Callable[[list[int]], np.ndarray],
     prompt: list[int],
     params: SamplingParams,
     end_ids: frozenset[int],
     defaults: ModelDefaults = NO_DEFAULTS,
 ) -> dict[tuple[int, ...], float]:
-    """The law of plain sampling, from `naive_probs` alone: no code of the runtime."""
-    law: dict[tuple[int, ...], float] = {}
+    """The distribution of plain sampling, from `naive_probs` alone: no code of the runtime."""
+    distribution: dict[tuple[int, ...], float] = {}
 
     def extend(output: list[int], weight: float) -> None:
         if len(output) == params.max_new_tokens or (output and output[-1] in end_ids):
-            law[tuple(output)] = weight
+            distribution[tuple(output)] = weight
             return
         probs = naive_probs(
             logits_after(prompt + output), prompt, output, params, end_ids, defaults
@@ -92,7 +94,7 @@ def chain_law(
             extend([*output, int(token)], weight * float(probs[token]))
 
     extend([], 1.0)
-    return law
+    return distribution
 
 
 def naive_probs(
@@ -142,7 +144,10 @@ def naive_probs(
 
 
 def largest_error(
-    law: dict[tuple[int, ...], float], expected: dict[tuple[int, ...], float]
+    distribution: dict[tuple[int, ...], float], expected: dict[tuple[int, ...], float]
 ) -> float:
-    """Largest difference of probability over all outputs of either law."""
-    return max(abs(law.get(k, 0.0) - expected.get(k, 0.0)) for k in law.keys() | expected.keys())
+    """Largest difference of probability over all outputs of either distribution."""
+    return max(
+        abs(distribution.get(k, 0.0) - expected.get(k, 0.0))
+        for k in distribution.keys() | expected.keys()
+    )

@@ -12,6 +12,7 @@ import json
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,7 @@ FULL_VOCABULARY = 0
 def prepare(settings: protocol.Settings) -> None:
     """Build both models and the configuration of the pair."""
     for precision in ("fp32", "int8"):
-        protocol.written_once(
-            settings.models / precision,
-            lambda path, precision=precision: _build(settings, precision, path),
-        )
+        protocol.written_once(settings.models / precision, partial(_build, settings, precision))
     protocol.written_once(settings.models / CONFIG, lambda path: _pair(settings.models, path))
 
 

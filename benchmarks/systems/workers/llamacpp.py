@@ -9,6 +9,7 @@ target equals it. Sampling is llama.cpp's, over the full vocabulary.
 from __future__ import annotations
 
 import ctypes
+from functools import partial
 from pathlib import Path
 
 import llama_cpp
@@ -58,10 +59,8 @@ def prepare(settings: protocol.Settings) -> None:
     llama_cpp.llama_log_set(QUIET, ctypes.c_void_p())
     llama_cpp.llama_backend_init()
     for name, kind in CONVERTED.items():
-        protocol.written_once(
-            settings.models / f"{name}.gguf",
-            lambda path, kind=kind: _convert(settings.weights / "f16.gguf", path, kind),
-        )
+        convert = partial(_convert, settings.weights / "f16.gguf", kind=kind)
+        protocol.written_once(settings.models / f"{name}.gguf", convert)
 
 
 def load(settings: protocol.Settings, model: str) -> protocol.Generate:
@@ -82,8 +81,8 @@ def load(settings: protocol.Settings, model: str) -> protocol.Generate:
             one.forward(text[:-1], 0)
         while len(text) < wanted and text[len(request.prompt) :][-1:] != [protocol.END_TOKEN]:
             room = wanted - len(text) - 1
-            count = min(int(request.num_draft_tokens), room) if draft is not None else 0
-            drafted = _draft(draft, greedy, text, count) if count else []
+            count = min(int(request.num_draft_tokens), room)
+            drafted = _draft(draft, greedy, text, count) if draft is not None and count else []
             text += _verify(target, chosen, text, drafted)
         for sampler in (chosen, greedy):
             llama_cpp.llama_sampler_free(sampler)
@@ -95,7 +94,8 @@ def load(settings: protocol.Settings, model: str) -> protocol.Generate:
 def _draft(draft: Model, greedy: object, text: list[int], count: int) -> list[int]:
     """Up to `count` most probable tokens after `text`."""
     draft.truncate(min(draft.length, len(text) - 1))
-    feed, drafted = text[draft.length :], []
+    feed = text[draft.length :]
+    drafted: list[int] = []
     while len(drafted) < count:
         draft.forward(feed, 1)
         token = llama_cpp.llama_sampler_sample(greedy, draft.context, -1)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import protocol
 
 from specdec.runtime import SamplingParams, SpeculativeDecoder
+from specdec.runtime.decoding.parts import DrafterName
 
 
 def prepare(settings: protocol.Settings) -> None:
     """Export the demo pair: FP16 target, INT8 self-draft."""
     from specdec.export import ExportOptions, export_package
 
-    def export(path: protocol.Path) -> None:
+    def export(path: Path) -> None:
         export_package(ExportOptions(target="demo", draft="self", out=path))
 
     protocol.written_once(settings.models / "package", export)
@@ -19,8 +22,9 @@ def prepare(settings: protocol.Settings) -> None:
 
 def load(settings: protocol.Settings, model: str) -> protocol.Generate:
     """Load the package."""
+    drafters: dict[str, DrafterName] = {"model": "model", "hybrid": "hybrid"}
     decoder = SpeculativeDecoder.load(
-        settings.models / "package", num_threads=settings.threads, drafter=model
+        settings.models / "package", num_threads=settings.threads, drafter=drafters[model]
     )
 
     def generate(request: protocol.Request) -> tuple[int, ...]:
@@ -36,4 +40,4 @@ def load(settings: protocol.Settings, model: str) -> protocol.Generate:
 
 
 if __name__ == "__main__":
-    protocol.run(prepare, load, ["specdec", "onnxruntime", "numpy"])
+    protocol.run(prepare, load, ["specdec-edge", "onnxruntime", "numpy"])

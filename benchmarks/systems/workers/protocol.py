@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal
 
 __all__ = ["END_TOKEN", "Generate", "Request", "Settings", "installed", "run", "written_once"]
 
@@ -51,7 +51,7 @@ class Request:
     max_new_tokens: int
     temperature: float
     seed: int
-    num_draft_tokens: int | str
+    num_draft_tokens: int | Literal["auto"]
 
 
 Generate = Callable[[Request], Sequence[int]]

@@ -33,11 +33,12 @@ extern "C" {
 
 /* [types] */
 
-/* Status codes. 1 .. 35 are the `code` of the Python error classes (specdec.runtime.errors). */
+/* Status codes. 1 .. 36 are the `code` of the Python error classes (specdec.runtime.errors). */
 enum {
   SPECDEC_OK = 0,
   SPECDEC_ERROR = 1,
   SPECDEC_MISSING_DEPENDENCY = 2,
+  SPECDEC_OUTPUT = 3,             /* a file cannot be written; the old one is as it was */
   SPECDEC_PACKAGE = 10,           /* not a directory, malformed, unsafe */
   SPECDEC_PACKAGE_INTEGRITY = 11, /* missing file, wrong size, wrong checksum */
   SPECDEC_PACKAGE_VERSION = 12,
@@ -51,6 +52,7 @@ enum {
   SPECDEC_BUSY = 33,
   SPECDEC_NO_TOKEN_LEFT = 34,
   SPECDEC_CLOSED = 35,     /* the handle was closed before */
+  SPECDEC_NOT_BEGUN = 36,  /* cancelled while the prompt was made from messages */
   SPECDEC_BAD_HANDLE = 50, /* NULL, of the other kind, or never given out */
   SPECDEC_BAD_ARGUMENT = 51,
   SPECDEC_ABI = 52,      /* header and library have different ABI versions */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from specdec.engines import (
 )
 from specdec.engines.load import _content
 from specdec.engines.onnxruntime import session as ort_session
+from specdec.engines.storage.holds import hold
 from tests.engines.packages import TARGET_FIELDS, assert_one_line
 from tests.engines.test_load import TOKENS, root  # noqa: F401
 
@@ -79,19 +81,20 @@ def test_a_damaged_entry_is_dropped(
     assert list(cache.iterdir()) == []
 
 
-def test_what_a_killed_process_left_is_removed_in_time(
+def test_what_a_killed_process_left_is_removed(
     root: Path,  # noqa: F811
     tmp_path: Path,
 ) -> None:
-    import os
-
-    old, new = tmp_path / "partial-old", tmp_path / "partial-new"
+    """A directory that a live process holds stays."""
+    old, new = tmp_path / ".graph.partial-0", tmp_path / ".graph.partial-1"
     for path in (old, new):
         path.mkdir()
-    os.utime(old, (0, 0))
+    held = hold(new)
     logits(root, load_cache=tmp_path)
     assert not old.exists()
     assert new.exists()
+    assert held is not None
+    os.close(held)
 
 
 @pytest.mark.parametrize("folder", ["", "engines/"])
@@ -176,5 +179,5 @@ def test_a_full_disk_is_said_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=10))
-    with pytest.raises(EngineError, match=r"takes up to .* which has 0\.0 GB free"):
+    with pytest.raises(EngineError, match=r"takes up to .* which has 10 B free"):
         logits(root, load_cache=tmp_path / "cache")

@@ -203,7 +203,7 @@ def test_write_manifest_replaces_and_leaves_nothing_else(tmp_path: Path) -> None
 
 
 def test_write_manifest_needs_a_directory(tmp_path: Path) -> None:
-    with pytest.raises(PackageError, match="No such file or directory"):
+    with pytest.raises(PackageError, match="there is no directory"):
         write_manifest(tmp_path / "absent", make_manifest())
 
 

@@ -112,8 +112,8 @@ def test_a_manifest_that_is_not_text(root: Path) -> None:
 
 def test_a_manifest_that_is_too_large(root: Path) -> None:
     with (root / "specdec.json").open("r+b") as stream:
-        stream.truncate((64 << 20) + 1)
-    read_refusal(root, PackageError, "larger than 67108864 bytes")
+        stream.truncate((8 << 20) + 1)
+    read_refusal(root, PackageError, "larger than 8388608 bytes")
 
 
 def test_a_manifest_cut_short(root: Path) -> None:

@@ -15,6 +15,8 @@ from tests.engines.packages import assert_one_line
 from tests.export.exporting import export, speculative_text
 from tests.export.tiny_models import write_model
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = {"target_precision": "fp16", "backend": "onnxruntime-tensorrt", "report": "short"}
 
 

@@ -13,7 +13,7 @@ from specdec.export.errors import ExportOptionError
 from specdec.export.preflight import preflight
 from specdec.export.sources.source import load_config, resolve_source
 from specdec.export.sources.tokenizers import SourceTokenizer, load_tokenizer
-from specdec.runtime.report.prompt_set import load_prompts, load_texts
+from specdec.runtime.report.measuring.prompt_set import load_prompts, load_texts
 from tests.export.tiny_models import write_model
 
 SETTINGS: dict[str, Any] = {

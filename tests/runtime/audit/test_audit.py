@@ -17,6 +17,8 @@ from specdec.runtime.sampling import verify as verify_module
 from specdec.runtime.sampling.verify import Verdict
 from tests.support.table_engine import TableEngine, nearby_table, random_table
 
+pytestmark = pytest.mark.slow
+
 PROMPTS = [[1, 2, 3], [4, 0], [2, 2, 5, 1]]
 TOKEN = SamplingParams(temperature=1.0, top_k=4, num_draft_tokens=2, verify="token")
 BLOCK = replace(TOKEN, verify="block", top_k=0, draft_temperature=1.8)
@@ -102,7 +104,7 @@ def test_the_false_alarm_rate_is_the_stated_one() -> None:
 
 
 def raw_draft_in_the_ratio(target_probs, draft_probs, draft_tokens, random):
-    """Planted fault: the token was drawn from a truncated law, the ratio has the raw one."""
+    """Planted fault: the token comes from a truncated distribution, the ratio has the raw one."""
     for i, token in enumerate(draft_tokens):
         raw = 0.7 * draft_probs[i].prob(token)  # the mass the truncation took away is missing
         if not random.accepts(i, target_probs[i].prob(token) / raw):
@@ -239,8 +241,10 @@ def test_excluded_tokens_are_a_test_of_their_own(monkeypatch: pytest.MonkeyPatch
 
     def leaking(target_probs, draft_probs, draft_tokens, random):
         verdict = honest(target_probs, draft_probs, draft_tokens, random)
-        law = target_probs[verdict.num_accepted]
-        outside = [token for token in range(law.vocab_size) if law.prob(token) == 0.0]
+        distribution = target_probs[verdict.num_accepted]
+        outside = [
+            token for token in range(distribution.vocab_size) if distribution.prob(token) == 0.0
+        ]
         if random.uniform(7, verdict.num_accepted, 0) < 0.02 and outside:
             return replace(verdict, token=outside[0])
         return verdict

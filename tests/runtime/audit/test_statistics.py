@@ -13,7 +13,7 @@ from specdec.runtime.audit.statistics import Fit, binomial_tail, fit_counts, gam
 from specdec.runtime.sampling.distribution import Distribution
 
 
-def law(*probs: float) -> Distribution:
+def distribution(*probs: float) -> Distribution:
     return Distribution.dense(np.array(probs))
 
 
@@ -76,7 +76,7 @@ def test_mean_and_variance_of_the_statistic_are_exact() -> None:
             for n, p in zip((first, other, third), probs, strict=True)
         )
         weight = math.exp(log_weight)
-        fit = fit_counts(law(*probs), {0: first, 1: other, 2: third})
+        fit = fit_counts(distribution(*probs), {0: first, 1: other, 2: third})
         mean += weight * fit.statistic
         second += weight * fit.statistic**2
         total += weight
@@ -86,26 +86,28 @@ def test_mean_and_variance_of_the_statistic_are_exact() -> None:
 
 
 def test_rare_tokens_share_a_bin_and_excluded_ones_are_counted() -> None:
-    fit = fit_counts(law(0.5, 0.3, 0.05, 0.05, 0.04, 0.06, 0.0), {0: 50, 1: 30, 2: 20})
+    fit = fit_counts(distribution(0.5, 0.3, 0.05, 0.05, 0.04, 0.06, 0.0), {0: 50, 1: 30, 2: 20})
     assert (fit.mean, fit.outside, fit.draws) == (2.0, 0, 100)
     assert fit.statistic == pytest.approx(0.0)
-    joined = fit_counts(law(0.6, 0.37, 0.03), {0: 60, 1: 40})  # three are too few for a bin
+    joined = fit_counts(
+        distribution(0.6, 0.37, 0.03), {0: 60, 1: 40}
+    )  # three are too few for a bin
     assert joined.mean == 1.0
     assert joined.statistic == pytest.approx(0.0)
-    assert fit_counts(law(0.5, 0.5, 0.0), {0: 48, 1: 50, 2: 2}).outside == 2
+    assert fit_counts(distribution(0.5, 0.5, 0.0), {0: 48, 1: 50, 2: 2}).outside == 2
     certain = fit_counts(Distribution.one_hot(3, 7), {3: 500})
     assert (certain.mean, certain.p_value, certain.total_variation) == (0.0, 1.0, 0.0)
-    assert fit_counts(law(0.9, 0.1), {0: 3}).mean == 0.0
+    assert fit_counts(distribution(0.9, 0.1), {0: 3}).mean == 0.0
 
 
-def test_sparse_laws_are_taken_by_token() -> None:
+def test_sparse_distributions_are_taken_by_token() -> None:
     sparse = Distribution(9, np.array([2, 5]), np.array([0.25, 0.75], dtype=np.float32))
     assert fit_counts(sparse, {2: 25, 5: 75}).statistic == pytest.approx(0.0)
     assert fit_counts(sparse, {2: 75, 5: 25}).p_value < 1e-20
 
 
 def simulated(rng: np.random.Generator, biased: float = 0.0) -> Fit:
-    """Counts of twelve tables whose laws are moved by a total variation of `biased`."""
+    """Counts of twelve tables whose distributions are moved by a total variation of `biased`."""
     whole = Fit()
     for rate in np.linspace(0.3, 1.2, 12):
         probs = np.exp(-rate * np.arange(30))
@@ -118,6 +120,7 @@ def simulated(rng: np.random.Generator, biased: float = 0.0) -> Fit:
     return whole
 
 
+@pytest.mark.slow
 def test_alarms_and_distances_have_their_stated_rates() -> None:
     rng = np.random.default_rng(5)
     fits = [simulated(rng) for _ in range(3000)]

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from specdec.runtime import ClosedError, GenerationStream, SamplingParams, SpeculativeDecoder
+from specdec.runtime.turns import Holder
 from tests.support.decoders import pair
 
 PROMPT = [1, 2]
@@ -104,14 +105,14 @@ def close_after(stream: GenerationStream, spins: int) -> None:
 
 def test_a_decoder_closed_while_a_request_is_prepared_is_closed_for_it() -> None:
     decoder, _, _ = pair()
-    acquire = decoder._acquire
+    take = decoder._turns.take
 
-    def closing_first() -> None:
-        decoder._acquire = acquire
+    def closing_first(holder: Holder) -> bool:
+        decoder._turns.take = take
         decoder.close()
-        acquire()
+        return take(holder)
 
-    decoder._acquire = closing_first
+    decoder._turns.take = closing_first
     with pytest.raises(ClosedError):
         decoder.stream(PROMPT)
     decoder.close()

@@ -1,4 +1,4 @@
-"""Exactness through the whole decoder: the law of the output equals plain sampling's.
+"""Exactness through the whole decoder: the distribution of the output equals plain sampling's.
 
 A table engine has few tokens, so every random path of the real decoder is visited and
 weighed; the largest error allowed is rounding in float64.
@@ -16,7 +16,12 @@ from specdec.runtime import SamplingParams, SpeculativeDecoder
 from specdec.runtime.sampling import verify as verify_module
 from specdec.runtime.sampling.defaults import NO_DEFAULTS, ModelDefaults
 from specdec.runtime.sampling.verify import Verdict
-from tests.support.enumeration import Branching, chain_law, exact_law, largest_error
+from tests.support.enumeration import (
+    Branching,
+    chain_distribution,
+    exact_distribution,
+    largest_error,
+)
 from tests.support.reducing_engine import ReducingTableEngine
 from tests.support.table_engine import TableEngine, nearby_table, random_table
 
@@ -25,7 +30,7 @@ PROMPT = [1, 0, 2, 1]
 EOS = 2
 
 
-def decoder_law(
+def decoder_distribution(
     params: SamplingParams,
     *,
     vocab_size: int = 3,
@@ -38,7 +43,7 @@ def decoder_law(
     engine: type[TableEngine] = TableEngine,
     defaults: ModelDefaults = NO_DEFAULTS,
 ) -> tuple[dict, dict]:
-    """(law of the decoder's output, law of plain sampling)."""
+    """(distribution of the decoder's output, distribution of plain sampling)."""
     table = random_table(seed, vocab_size, order)
     target = engine(table, padding=1)
     draft = engine(
@@ -68,13 +73,15 @@ def decoder_law(
             assert draft.cached == [*prompt, *result.token_ids][: draft.length]
         return result.token_ids
 
-    return exact_law(program), chain_law(target.logits_after, prompt, params, ends, defaults)
+    return exact_distribution(program), chain_distribution(
+        target.logits_after, prompt, params, ends, defaults
+    )
 
 
 def assert_lossless(params: SamplingParams, **kwargs: object) -> None:
-    law, expected = decoder_law(params, **kwargs)
-    assert math.isclose(sum(law.values()), 1.0, abs_tol=1e-10)
-    assert largest_error(law, expected) < TOLERANCE
+    distribution, expected = decoder_distribution(params, **kwargs)
+    assert math.isclose(sum(distribution.values()), 1.0, abs_tol=1e-10)
+    assert largest_error(distribution, expected) < TOLERANCE
 
 
 WARPS = {
@@ -109,10 +116,13 @@ ADJUSTED = {"repetition", "counts", "ngram", "minimum", "bias"}
 """Options that change logits before anything is chosen, which takes whole rows."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verify", ["token", "block"])
 @pytest.mark.parametrize("shares_cache", [False, True], ids=["own", "shared"])
 @pytest.mark.parametrize("warp", WARPS)
-def test_every_option_keeps_the_targets_law(warp: str, shares_cache: bool, verify: str) -> None:
+def test_every_option_keeps_the_targets_distribution(
+    warp: str, shares_cache: bool, verify: str
+) -> None:
     length = 3 if shares_cache else 4
     params = SamplingParams(
         max_new_tokens=length, num_draft_tokens=length - 1, verify=verify, **WARPS[warp]
@@ -122,7 +132,7 @@ def test_every_option_keeps_the_targets_law(warp: str, shares_cache: bool, verif
 
 @pytest.mark.parametrize("verify", ["token", "block"])
 @pytest.mark.parametrize("warp", WARPS)
-def test_reduced_logits_keep_the_targets_law(warp: str, verify: str) -> None:
+def test_reduced_logits_keep_the_targets_distribution(warp: str, verify: str) -> None:
     """Engines that return the best tokens of a row instead of the row."""
     params = SamplingParams(max_new_tokens=3, num_draft_tokens=2, verify=verify, **WARPS[warp])
     before = ReducingTableEngine.total
@@ -155,7 +165,9 @@ def test_a_models_bans_keep_the_targets_law(
 
 @pytest.mark.parametrize("verify", ["token", "block"])
 @pytest.mark.parametrize("num_draft_tokens", [0, 1, 2, 3, 4])
-def test_every_draft_length_keeps_the_targets_law(num_draft_tokens: int, verify: str) -> None:
+def test_every_draft_length_keeps_the_targets_distribution(
+    num_draft_tokens: int, verify: str
+) -> None:
     params = SamplingParams(
         max_new_tokens=5, num_draft_tokens=num_draft_tokens, temperature=1.0, verify=verify
     )
@@ -165,15 +177,17 @@ def test_every_draft_length_keeps_the_targets_law(num_draft_tokens: int, verify:
 @pytest.mark.parametrize("verify", ["token", "block"])
 @pytest.mark.parametrize("warp", ["plain", "counts", "greedy"])
 @pytest.mark.parametrize("drafter", ["ngram", "hybrid"])
-def test_lookup_keeps_the_targets_law(drafter: str, warp: str, verify: str) -> None:
+def test_lookup_keeps_the_targets_distribution(drafter: str, warp: str, verify: str) -> None:
     params = SamplingParams(
         max_new_tokens=4, num_draft_tokens=2, ignore_eos=True, verify=verify, **WARPS[warp]
     )
-    law, _ = decoder_law(params, drafter=drafter, vocab_size=2, prompt=[0, 1, 0, 0, 1, 0])
+    distribution, _ = decoder_distribution(
+        params, drafter=drafter, vocab_size=2, prompt=[0, 1, 0, 0, 1, 0]
+    )
     table = random_table(3, 2)
     target = TableEngine(table)
-    expected = chain_law(target.logits_after, [0, 1, 0, 0, 1, 0], params, frozenset())
-    assert largest_error(law, expected) < TOLERANCE
+    expected = chain_distribution(target.logits_after, [0, 1, 0, 0, 1, 0], params, frozenset())
+    assert largest_error(distribution, expected) < TOLERANCE
 
 
 @pytest.mark.parametrize("verify", ["token", "block"])
@@ -184,7 +198,7 @@ def test_second_order_tables(seed: int, verify: str) -> None:
 
 
 @pytest.mark.parametrize("verify", ["token", "block"])
-def test_adaptive_length_keeps_the_targets_law(verify: str) -> None:
+def test_adaptive_length_keeps_the_targets_distribution(verify: str) -> None:
     params = SamplingParams(
         max_new_tokens=4, num_draft_tokens="auto", temperature=1.0, verify=verify, seed=1
     )
@@ -212,8 +226,8 @@ def verify_without_residual(target_probs, draft_probs, draft_tokens, random):
 def test_planted_faults_are_seen(fault, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(verify_module.VERIFIERS, "token", fault)
     params = SamplingParams(max_new_tokens=2, num_draft_tokens=1, temperature=0.8, verify="token")
-    law, expected = decoder_law(params)
-    assert largest_error(law, expected) > 1e-3
+    distribution, expected = decoder_distribution(params)
+    assert largest_error(distribution, expected) > 1e-3
 
 
 def test_dropping_an_improbable_draft_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,13 +244,13 @@ def test_dropping_an_improbable_draft_is_seen(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(ModelDrafter, "propose", dropping)
     params = SamplingParams(max_new_tokens=2, num_draft_tokens=1, temperature=1.0)
-    law, expected = decoder_law(params)
-    assert largest_error(law, expected) > 1e-3
+    distribution, expected = decoder_distribution(params)
+    assert largest_error(distribution, expected) > 1e-3
 
 
-def test_chain_law_is_not_trivial() -> None:
+def test_chain_distribution_is_not_trivial() -> None:
     params = SamplingParams(max_new_tokens=3, temperature=1.0)
     target = TableEngine(random_table(3, 3))
-    law = chain_law(target.logits_after, PROMPT, params, frozenset([EOS]))
-    assert len(law) > 8
-    assert np.isclose(sum(law.values()), 1.0)
+    distribution = chain_distribution(target.logits_after, PROMPT, params, frozenset([EOS]))
+    assert len(distribution) > 8
+    assert np.isclose(sum(distribution.values()), 1.0)

@@ -30,6 +30,8 @@ from specdec.runtime.text.codec import TextCodec
 from tests.support.decoders import END, LETTERS, NUM_LETTER_TOKENS, letter_codec
 from tests.support.table_engine import TableEngine, nearby_table, random_table
 
+pytestmark = pytest.mark.slow
+
 DRAFTERS = ["auto", "model", "ngram", "hybrid"]
 
 

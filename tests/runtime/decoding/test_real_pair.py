@@ -21,6 +21,8 @@ from specdec.runtime.audit import AuditPlan, audit
 from tests.cli.tiny_source import write_tiny_source
 from tests.support.other_memory import OtherMemory
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("optimum", reason="the pair is exported here")
 
 PROMPT = list(b"the cache")

@@ -39,7 +39,7 @@ def processor(vocab_size: int, **options: Any) -> LogitsProcessor:
 def both(
     process: LogitsProcessor, row: NDArray[np.float32], error: float = 0.0
 ) -> tuple[bool, bool]:
-    """(same law bit for bit, full row asked for) of a row and what a device made of it."""
+    """(same distribution bit for bit, full row asked for) of a row and what a device made of it."""
     reduction = process.reduction
     assert reduction is not None
     asked: list[bool] = []
@@ -60,7 +60,7 @@ def both(
 @pytest.mark.parametrize("name", OPTIONS)
 @pytest.mark.parametrize("spread", [0.5, 3.0, 9.0])
 @pytest.mark.parametrize("error", [-5e-6, 0.0, 5e-6])
-def test_the_same_law(name: str, spread: float, error: float) -> None:
+def test_the_same_distribution(name: str, spread: float, error: float) -> None:
     process = processor(WIDE, **OPTIONS[name])
     rng = np.random.default_rng(5)
     asked = 0
@@ -74,7 +74,7 @@ def test_the_same_law(name: str, spread: float, error: float) -> None:
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_the_same_law_with_many_ties(name: str) -> None:
+def test_the_same_distribution_with_many_ties(name: str) -> None:
     process = processor(WIDE, **OPTIONS[name])
     rng = np.random.default_rng(6)
     for _ in range(50):

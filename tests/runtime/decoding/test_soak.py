@@ -8,7 +8,9 @@ import pytest
 
 from benchmarks.soak import soak
 from specdec.runtime import SpeculativeDecoder
-from specdec.runtime.report.memory import resident_memory
+from specdec.runtime.report.measuring.memory import resident_memory
+
+pytestmark = pytest.mark.slow
 
 pytest.importorskip("onnx", reason="the package's graphs are built with onnx")
 pytest.importorskip("onnxruntime", reason="the package's engines run on onnxruntime")

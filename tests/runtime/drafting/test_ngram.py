@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from specdec.runtime import SamplingParams, SpeculativeDecoder
-from specdec.runtime.drafting.drafter import LOOKUP, DraftContext
+from specdec.runtime.drafting.drafter import DraftContext, Match
 from specdec.runtime.drafting.ngram import NgramDrafter
 from specdec.runtime.meter import Meter
 from specdec.runtime.sampling.penalties import TokenHistory
@@ -25,7 +27,8 @@ def context(ends: frozenset[int] = frozenset()) -> DraftContext:
 def proposed(text: list[int], count: int = 4, **kwargs) -> list[int]:
     drafter = NgramDrafter(**kwargs)
     drafter.prefill(text, context())
-    return list(drafter.propose(text, LOOKUP, count, context()).tokens)
+    offers = drafter.offers(text)
+    return list(drafter.propose(text, offers[0], count, context()).tokens) if offers else []
 
 
 def test_the_longest_and_most_recent_match_is_continued() -> None:
@@ -46,9 +49,9 @@ def test_a_repetition_is_continued_past_the_end_of_the_text() -> None:
 def test_an_end_token_is_the_last_one_proposed() -> None:
     drafter = NgramDrafter()
     text = [1, 2, 3, 4, 5, 1, 2]
-    draft = drafter.propose(text, LOOKUP, 4, context(ends=frozenset([4])))
+    draft = drafter.propose(text, drafter.offers(text)[0], 4, context(ends=frozenset([4])))
     assert draft.tokens == (3, 4)
-    assert [law.prob(3) for law in draft.draft_probs] == [1.0, 0.0]
+    assert [distribution.prob(3) for distribution in draft.draft_probs] == [1.0, 0.0]
 
 
 def test_the_index_grows_with_the_text() -> None:
@@ -60,6 +63,24 @@ def test_the_index_grows_with_the_text() -> None:
         assert grown.find(text) == fresh.find(text)
     grown.prefill([9, 9], context())
     assert grown.find([9, 9]) is None
+
+
+def test_a_round_looks_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[int] = []
+    real = NgramDrafter.find
+
+    def counted(self: NgramDrafter, committed: Sequence[int]) -> Match | None:
+        found.append(len(committed))
+        return real(self, committed)
+
+    monkeypatch.setattr(NgramDrafter, "find", counted)
+    target = TableEngine(cycle_table({0: 1, 1: 2, 2: 0}, 3))
+    draft = TableEngine(cycle_table({0: 1, 1: 2, 2: 0}, 3), name="draft")
+    decoder = SpeculativeDecoder(target, draft, drafter="hybrid")
+    result = decoder.generate([0], SamplingParams(max_new_tokens=20, num_draft_tokens=2))
+    assert result.stats.rounds >= 5
+    assert len(found) == len(set(found))
+    assert len(found) >= result.stats.rounds - 1
 
 
 def test_a_match_is_counted_further_back_than_it_is_looked_up() -> None:

@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from specdec.engines.package.files import hash_file
 from specdec.runtime import SamplingParams
 from specdec.runtime.embed.builder import NATIVE, declarations
 from specdec.runtime.embed.documents import read_request
 from specdec.runtime.embed.errors import EmbedError
 from specdec.runtime.errors import SpecdecError
+from tests.hostile.tokenizers import REFUSED
 from tests.runtime.embed.conftest import ROOT, Run, call
 
 ERRORS = {
@@ -25,6 +27,10 @@ ERRORS = {
     "null out": 51,
     "bad load option": 31,
     "bad device": 23,
+    "too many threads": 30,
+    "a flag that is none": 30,
+    "NUL in a path": 20,
+    "NUL in a name": 30,
     "bad json": 51,
     "null engine": 51,
     "open": 0,
@@ -37,6 +43,9 @@ ERRORS = {
     "bad kind": 51,
     "null data": 51,
     "bad messages": 51,
+    "half a pair": 32,
+    "huge id": 30,
+    "tools": 32,
     "bad token": 32,
     "null prompt": 51,
     "null info": 51,
@@ -63,6 +72,25 @@ def test_every_misuse_has_its_code_and_a_message(run: Run, alphabet: Path) -> No
     assert all(len(rest.split()) > 4 for rest in found.values() if not rest.startswith("0"))
     assert "max_new_tokens" in found["bad option"]
     assert "/nowhere/at all" in found["missing package"]
+
+
+@pytest.mark.parametrize("name", ["bad charsmap", "post-processor names an absent token"])
+def test_a_hostile_tokenizer_has_a_code_and_prints_nothing(
+    run: Run, alphabet: Path, tmp_path: Path, name: str
+) -> None:
+    """The program goes on after the failure to open, and finds no decoder."""
+    package = Path(shutil.copytree(alphabet, tmp_path / "package"))
+    parts, reason = REFUSED[name]
+    path = package / "tokenizer.json"
+    path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), **parts}))
+    manifest = json.loads((package / "specdec.json").read_text("utf-8"))
+    found = hash_file(path)
+    manifest["files"]["tokenizer.json"] = {"size": found.size, "sha256": found.sha256}
+    (package / "specdec.json").write_text(json.dumps(manifest))
+    lines = run("errors", package).splitlines()
+    (opened,) = [line for line in lines if line.startswith("open: ")]
+    assert opened.startswith("open: 10 ")
+    assert reason in opened
 
 
 def test_the_host_finds_its_process_as_it_was(run: Run, alphabet: Path) -> None:

@@ -15,10 +15,10 @@ import pytest
 from specdec.engines import load_package, read_package, write_manifest
 from specdec.engines.errors import PackageError
 from specdec.runtime.report import Report, measure_package, to_data
-from specdec.runtime.report.golden import REFERENCE_NAME, golden_text, read_golden
-from specdec.runtime.report.laws import score_text
-from specdec.runtime.report.machine import usable_cores
-from specdec.runtime.report.prompt_set import load_prompts, load_texts
+from specdec.runtime.report.measuring.divergence import score_text
+from specdec.runtime.report.measuring.golden import REFERENCE_NAME, golden_text, read_golden
+from specdec.runtime.report.measuring.machine import usable_cores
+from specdec.runtime.report.measuring.prompt_set import load_prompts, load_texts
 from tests.runtime.report.conftest import renew_manifest
 
 _QUIET = 0.85

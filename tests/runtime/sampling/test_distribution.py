@@ -25,15 +25,15 @@ HOT = Distribution.one_hot(2, SIZE, np.float64)
 ALL = [DENSE_P, DENSE_Q, SPARSE_P, SPARSE_Q, HOT]
 
 
-def to_dense(law: Distribution) -> np.ndarray:
-    return np.array([law.prob(token) for token in range(SIZE)])
+def to_dense(distribution: Distribution) -> np.ndarray:
+    return np.array([distribution.prob(token) for token in range(SIZE)])
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.6])
 @pytest.mark.parametrize("q", ALL)
 @pytest.mark.parametrize("p", ALL)
 def test_residual_equals_the_formula(p: Distribution, q: Distribution, scale: float) -> None:
-    before = [law.probs.copy() for law in (p, q)]
+    before = [distribution.probs.copy() for distribution in (p, q)]
     expected = np.maximum(scale * to_dense(p) - to_dense(q), 0.0)
     assert p.residual_mass(q, scale) == pytest.approx(expected.sum(), abs=1e-15)
     left = p.residual(q, scale)
@@ -41,8 +41,8 @@ def test_residual_equals_the_formula(p: Distribution, q: Distribution, scale: fl
         np.testing.assert_allclose(to_dense(left), expected / expected.sum(), atol=1e-15)
     else:
         assert left is p
-    for law, probs in zip((p, q), before, strict=True):
-        np.testing.assert_array_equal(law.probs, probs)
+    for distribution, probs in zip((p, q), before, strict=True):
+        np.testing.assert_array_equal(distribution.probs, probs)
 
 
 def test_an_empty_residual_is_the_target() -> None:

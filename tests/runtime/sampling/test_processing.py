@@ -37,8 +37,8 @@ def process(
     return processor(row, drafted, len(prompt) + len(output) + len(drafted))
 
 
-def to_dense(law: Distribution) -> np.ndarray:
-    return np.array([law.prob(token) for token in range(law.vocab_size)])
+def to_dense(distribution: Distribution) -> np.ndarray:
+    return np.array([distribution.prob(token) for token in range(distribution.vocab_size)])
 
 
 def options() -> st.SearchStrategy[SamplingParams]:
@@ -71,22 +71,22 @@ def test_equals_the_plain_loop(
     row = np.round(np.random.default_rng(seed).normal(size=SIZE + 2) * 2, 1)
     kept = row.copy()
     try:
-        law = process(row, prompt, output, drafted, params)
+        distribution = process(row, prompt, output, drafted, params)
     except NoTokenLeftError:
         assert params.no_repeat_ngram_size > 0
         return
     expected = naive_probs(row[:SIZE], prompt, output + drafted, params, ENDS)
-    np.testing.assert_allclose(to_dense(law), expected, atol=1e-12)
+    np.testing.assert_allclose(to_dense(distribution), expected, atol=1e-12)
     np.testing.assert_array_equal(row, kept)
 
 
 def test_padding_never_wins_and_dtype_is_kept() -> None:
     row = np.array([0.0, 1.0, 0, 0, 0, 0, 0, 0, 99.0], dtype=np.float32)
     for temperature in (0.0, 1.0):
-        law = process(row, [1], [], [], SamplingParams(temperature=temperature))
-        assert law.vocab_size == SIZE
-        assert law.greedy() == 1
-        assert law.probs.dtype == np.float32
+        distribution = process(row, [1], [], [], SamplingParams(temperature=temperature))
+        assert distribution.vocab_size == SIZE
+        assert distribution.greedy() == 1
+        assert distribution.probs.dtype == np.float32
     half = process(row.astype(np.float16), [1], [], [], SamplingParams(temperature=1.0))
     assert half.probs.dtype == np.float32
 
@@ -124,8 +124,10 @@ def test_penalties_that_overflow_are_an_error_not_a_token() -> None:
         process(high, [1], [], [], penalty)
     lowest = np.full(SIZE, np.finfo(np.float32).min)
     lowest[2] = 0.0
-    law = process(lowest, [1], [], [], SamplingParams(temperature=1.0, repetition_penalty=2.0))
-    assert law.prob(2) == 1.0
+    distribution = process(
+        lowest, [1], [], [], SamplingParams(temperature=1.0, repetition_penalty=2.0)
+    )
+    assert distribution.prob(2) == 1.0
     everything = SamplingParams(repetition_penalty=2.0)
     with pytest.raises(NoTokenLeftError, match="repetition_penalty"):
         process(lowest[[0] * SIZE], list(range(SIZE)), [], [], everything)

@@ -1,4 +1,4 @@
-"""Counter-based randomness: reproducible, independent streams, the right laws."""
+"""Counter-based randomness: reproducible, independent streams, the right distributions."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def softmax(x: np.ndarray) -> np.ndarray:
 
 
 class Pair:
-    """Target and draft laws that depend on every drafted token before them."""
+    """Target and draft distributions that depend on every drafted token before them."""
 
     def __init__(self, seed: int, num_draft: int, distance: float = 1.0) -> None:
         rng = np.random.default_rng(seed)
@@ -99,7 +99,7 @@ def test_one_drafted_token_follows_the_target(rule) -> None:
 
 
 @pytest.mark.parametrize("rule", [verify_token, verify_block])
-def test_equal_laws_accept_everything(rule) -> None:
+def test_equal_distributions_accept_everything(rule) -> None:
     pair = Pair(2, 3, distance=0.0)
     for tokens, _ in pair.drafted():
         for verdict, _w in verdicts(rule, *pair.rows(tokens), tokens):
@@ -112,10 +112,10 @@ def test_inputs_are_unchanged(rule) -> None:
     pair = Pair(3, 2)
     for tokens, _ in pair.drafted():
         targets, drafts = pair.rows(tokens)
-        kept = [law.probs.copy() for law in targets + drafts]
+        kept = [distribution.probs.copy() for distribution in targets + drafts]
         verdicts(rule, targets, drafts, tokens)
-        for law, probs in zip(targets + drafts, kept, strict=True):
-            np.testing.assert_array_equal(law.probs, probs)
+        for distribution, probs in zip(targets + drafts, kept, strict=True):
+            np.testing.assert_array_equal(distribution.probs, probs)
 
 
 def test_block_equals_token_for_one_hot_drafts() -> None:
@@ -123,15 +123,17 @@ def test_block_equals_token_for_one_hot_drafts() -> None:
     for tokens, _ in pair.drafted():
         targets, _drafts = pair.rows(tokens)
         hot = [Distribution.one_hot(t, SIZE, np.float64) for t in tokens]
-        laws = []
+        distributions = []
         for rule in (verify_token, verify_block):
-            law: dict[tuple[int, int], float] = {}
+            distribution: dict[tuple[int, int], float] = {}
             for verdict, w in verdicts(rule, targets, hot, tokens):
                 key = (verdict.num_accepted, verdict.token)
-                law[key] = law.get(key, 0.0) + w
-            laws.append(law)
-        for key in laws[0].keys() | laws[1].keys():
-            assert laws[0].get(key, 0.0) == pytest.approx(laws[1].get(key, 0.0), abs=1e-12)
+                distribution[key] = distribution.get(key, 0.0) + w
+            distributions.append(distribution)
+        for key in distributions[0].keys() | distributions[1].keys():
+            assert distributions[0].get(key, 0.0) == pytest.approx(
+                distributions[1].get(key, 0.0), abs=1e-12
+            )
 
 
 class Counting(list):

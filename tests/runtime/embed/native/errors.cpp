@@ -28,6 +28,10 @@ void opening(const char *package) {
   show("null out", specdec_open(1, package, nullptr, nullptr));
   show("bad load option", open(1, package, "{\"devise\": \"cpu\"}"));
   show("bad device", open(1, package, "{\"device\": \"tpu\"}"));
+  show("too many threads", open(1, package, "{\"num_threads\": 2147483648}"));
+  show("a flag that is none", open(1, package, "{\"verify_checksums\": 1}"));
+  show("NUL in a path", open(1, package, "{\"load_cache\": \"a\\u0000b\"}"));
+  show("NUL in a name", open(1, package, "{\"drafter\": \"mo\\u0000del\"}"));
   show("bad json", open(1, package, "{device: 1}"));
   show("null engine", specdec_open_engines(1, nullptr, nullptr, nullptr, &decoder));
   if (decoder != nullptr) std::printf("a handle came out of a failure\n");
@@ -45,6 +49,10 @@ void generating(specdec_decoder *decoder) {
   show("bad kind", generate(decoder, {7, "a", 1}, nullptr));
   show("null data", generate(decoder, {SPECDEC_TOKENS, nullptr, 3}, nullptr));
   show("bad messages", generate(decoder, {SPECDEC_MESSAGES, role, 5}, nullptr));
+  const std::string half = "[{\"role\": \"user\", \"content\": \"\\ud800\"}]";
+  show("half a pair", generate(decoder, {SPECDEC_MESSAGES, half.data(), half.size()}, nullptr));
+  show("huge id", generate(decoder, text(word), "{\"stop_token_ids\": [1180591620717411303424]}"));
+  show("tools", generate(decoder, text(word), "{\"tools\": 1}"));
   const int32_t ids[] = {1, -4};
   show("bad token", generate(decoder, {SPECDEC_TOKENS, ids, 2}, nullptr));
   show("null prompt", specdec_generate(decoder, nullptr, nullptr, nullptr, nullptr, nullptr));
