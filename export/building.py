@@ -30,7 +30,7 @@ from specdec.export.graphs.layouts import fits_in_place
 from specdec.export.memory import release_memory
 from specdec.export.preflight import Plan
 from specdec.export.progress import Progress
-from specdec.export.sources.source import ModelSource, load_model
+from specdec.export.sources.source import ModelSource, load_config, load_model
 from specdec.export.weights.recipes import Recipe, find_recipe
 from specdec.runtime.report.contents import Candidate
 from specdec.runtime.report.measuring.golden import GoldenText
@@ -157,11 +157,18 @@ def build_pair(plan: Plan, directory: Path, progress: Progress) -> Pair:
     )
 
 
+def _load(source: ModelSource) -> Any:
+    """The torch model of a source, or the engine of a GenAI folder."""
+    if source.is_genai:
+        return GenaiModel(load_config(source))
+    return load_model(source)
+
+
 def _trace_target(export: _Export, recipe: Recipe) -> tuple[_Traced, tuple[GoldenText, ...]]:
     """Read, score and trace the target."""
     plan = export.plan
     with export.progress.step(f"read target {plan.target.name}"):
-        model = load_model(plan.target)
+        model = _load(plan.target)
     vocab_size = min(plan.tokenizer.size, logits_width(model))
     if plan.draft_config is not None and not plan.self_draft:
         vocab_size = min(vocab_size, int(plan.draft_config.get_text_config().vocab_size))
@@ -173,7 +180,7 @@ def _trace_target(export: _Export, recipe: Recipe) -> tuple[_Traced, tuple[Golde
 def _trace_draft(export: _Export, source: ModelSource, vocab_size: int) -> _Traced:
     """Read, score and trace a draft that is a model of its own."""
     with export.progress.step(f"read draft {source.name}"):
-        model = load_model(source)
+        model = _load(source)
     loaded = _Loaded("draft", model, vocab_size, export.plan.draft_max_length)
     return _trace(export, loaded, _draft_recipe(export.plan))
 

@@ -1,4 +1,5 @@
-"""Folders of ONNX Runtime GenAI as sources: read as they are, their interface made the package's.
+"""Folders of ONNX Runtime GenAI as sources: scored as they are, their interface the package's.
 
-The pipeline uses it; it may use onnx_ir and ONNX Runtime, and nothing of torch.
+The steps of the export use it; it may use onnx_ir, ONNX Runtime, `editing`, `weights` and
+`sources`, and nothing of torch.
 """

@@ -17,7 +17,7 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from specdec.export.editing.model import MAX_LENGTH, save_graph
 from specdec.export.errors import UnsupportedModelError
-from specdec.export.genai.folder import GenaiConfig
+from specdec.export.sources.genai_folder import GenaiConfig
 
 __all__ = ["adapt_graph", "read_decoder"]
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from specdec.engines.package.manifest import EngineEntry
 from specdec.export.errors import SourceError
-from specdec.export.genai.folder import GenaiConfig
 from specdec.export.genai.graph import adapt_graph, read_decoder
+from specdec.export.sources.genai_folder import GenaiConfig
 from specdec.export.weights.recipes import Recipe
 
 __all__ = ["AS_GIVEN", "GenaiModel"]

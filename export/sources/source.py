@@ -19,8 +19,7 @@ from typing import Any
 
 from specdec.engines.errors import MissingDependencyError
 from specdec.export.errors import SourceError
-from specdec.export.genai.folder import is_genai_folder, read_genai_config
-from specdec.export.genai.model import GenaiModel
+from specdec.export.sources.genai_folder import is_genai_folder, read_genai_config
 from specdec.export.sources.hub import find_on_hub
 
 __all__ = ["ModelSource", "load_config", "load_model", "reading", "resolve_source"]
@@ -103,13 +102,11 @@ def load_config(source: ModelSource) -> Any:
 
 
 def load_model(source: ModelSource) -> Any:
-    """The model in float32, in evaluation mode; of a GenAI folder its engine (`GenaiModel`).
+    """The model in float32, in evaluation mode.
 
     Raises:
         SourceError: the weights cannot be read.
     """
-    if source.is_genai:
-        return GenaiModel(read_genai_config(Path(source.location), source.name))
     import torch
     from transformers import AutoModelForCausalLM
 

@@ -15,10 +15,10 @@ import pytest
 
 from specdec.engines import read_package
 from specdec.export.errors import ExportError, ExportOptionError, SourceError, UnsupportedModelError
-from specdec.export.genai.folder import read_genai_config
 from specdec.export.genai.graph import adapt_graph
 from specdec.export.options import ExportOptions
 from specdec.export.preflight import preflight
+from specdec.export.sources.genai_folder import read_genai_config
 from specdec.runtime import SamplingParams, SpeculativeDecoder
 from tests.export.exporting import export, read_model, reference_text, speculative_text
 from tests.export.genai.make_folder import FOLDER, NEW_TOKENS, PROMPT, greedy_text
