@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -128,13 +129,13 @@ class Chat:
             self._fail("/save needs the name of a file")
             return
         text = json.dumps(list(self._session.messages), ensure_ascii=False, indent=1)
+        from specdec.engines.errors import OutputError
+        from specdec.engines.storage.writing import write_file
+
         try:
-            with open(name, "x", encoding="utf-8") as file:  # noqa: PTH123
-                file.write(text + "\n")
-        except FileExistsError:
-            self._fail(f"{name} is there already; name another file")
-        except OSError as error:
-            self._fail(f"{name} cannot be written: {error.strerror}")
+            write_file(Path(name), text + "\n", replaces=False)
+        except OutputError as error:
+            self._fail(str(error))
         else:
             click.echo(f"wrote {name}", err=True)
 

@@ -28,9 +28,12 @@ from specdec.export.engine_graphs import (
 from specdec.export.genai.model import AS_GIVEN, GenaiModel
 from specdec.export.graphs.layouts import fits_in_place
 from specdec.export.memory import release_memory
+from specdec.export.native.pair import add_native
 from specdec.export.preflight import Plan
 from specdec.export.progress import Progress
-from specdec.export.sources.source import ModelSource, load_config, load_model
+from specdec.export.sources.accounting import Accounting
+from specdec.export.sources.source import ModelSource, load_config
+from specdec.export.sources.weights import load_model
 from specdec.export.weights.recipes import Recipe, find_recipe
 from specdec.runtime.report.contents import Candidate
 from specdec.runtime.report.measuring.golden import GoldenText
@@ -157,18 +160,18 @@ def build_pair(plan: Plan, directory: Path, progress: Progress) -> Pair:
     )
 
 
-def _load(source: ModelSource) -> Any:
+def _load(source: ModelSource, weights: Accounting | None) -> Any:
     """The torch model of a source, or the engine of a GenAI folder."""
     if source.is_genai:
         return GenaiModel(load_config(source))
-    return load_model(source)
+    return load_model(source, weights)
 
 
 def _trace_target(export: _Export, recipe: Recipe) -> tuple[_Traced, tuple[GoldenText, ...]]:
     """Read, score and trace the target."""
     plan = export.plan
     with export.progress.step(f"read target {plan.target.name}"):
-        model = _load(plan.target)
+        model = _load(plan.target, plan.target_weights)
     vocab_size = min(plan.tokenizer.size, logits_width(model))
     if plan.draft_config is not None and not plan.self_draft:
         vocab_size = min(vocab_size, int(plan.draft_config.get_text_config().vocab_size))
@@ -180,7 +183,7 @@ def _trace_target(export: _Export, recipe: Recipe) -> tuple[_Traced, tuple[Golde
 def _trace_draft(export: _Export, source: ModelSource, vocab_size: int) -> _Traced:
     """Read, score and trace a draft that is a model of its own."""
     with export.progress.step(f"read draft {source.name}"):
-        model = _load(source)
+        model = _load(source, export.plan.draft_weights)
     loaded = _Loaded("draft", model, vocab_size, export.plan.draft_max_length)
     return _trace(export, loaded, _draft_recipe(export.plan))
 
@@ -243,7 +246,10 @@ def _write(
     graph.parent.mkdir()
     with export.progress.step(f"write {name} {entry.recipe}"):
         kept = write_engine(plain, graph, recipe, scales)
+        entry, note = add_native(export.directory, entry, recipe)
     release_memory()
+    if note is not None:
+        export.note(f"{name}: {note}")
     return _Written(entry, _note_kept(export, kept, name))
 
 
@@ -256,7 +262,6 @@ def _write_draft(export: _Export, plain: Path, draft: EngineEntry, target: Engin
         entry, candidates, kept = choose_draft(
             plain,
             draft,
-            export.directory / "draft",
             _surroundings(export, target),
             export.progress,
         )
@@ -273,7 +278,7 @@ def _surroundings(export: _Export, target: EngineEntry) -> Surroundings:
     """The target and the tokenizer that draft recipes are measured with."""
     plan = export.plan
     return Surroundings(
-        target_graph=export.directory / target.graph,
+        directory=export.directory,
         target=target,
         tokenizer_file=export.directory / "tokenizer.json",
         chat_template=plan.tokenizer.chat_template,
@@ -288,7 +293,10 @@ def _note_kept(export: _Export, kept: list[str], name: str) -> tuple[str, ...]:
     """Tell of weights that stay float32, if any."""
     if not kept:
         return ()
-    note = f"{len(kept)} weights of the {name} stay fp32: their values exceed FP16's range"
+    first = ", ".join(kept[:3]) + (", ..." if len(kept) > 3 else "")
+    note = (
+        f"{len(kept)} weights of the {name} stay fp32: their values exceed FP16's range ({first})"
+    )
     return (export.note(note),)
 
 

@@ -27,11 +27,11 @@ package_argument = click.argument(
     "package", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path)
 )
 
-_GPU = ("cuda_graphs", "allow_operators", "gpu_memory", "allow_cpu_fallback")
+_GPU = ("engine", "cuda_graphs", "allow_operators", "gpu_memory", "allow_cpu_fallback")
 _PLACEMENT = ("device", "draft_device", "num_threads")
 
 gpu_options = with_options(*(SHARED[name] for name in _GPU))
-"""Decorates a command with `cuda_graphs`, `allow_operators`, `gpu_memory`, `allow_cpu_fallback`."""
+"""Decorates a command with `engine` and the options of engines on a GPU."""
 
 placement_names = (*_PLACEMENT, *_GPU)
 """Parameters that say where a package runs."""
@@ -51,6 +51,7 @@ def ort_options(options: dict[str, Any]) -> OrtOptions:
 
     limit = options["gpu_memory"]
     return OrtOptions(
+        engine=options["engine"],
         cuda_graphs=options["cuda_graphs"],
         gpu_memory_limit=None if limit is None else max(int(min(limit, 1e9) * 1e9), 1),
         allow_cpu_fallback=options["allow_cpu_fallback"],

@@ -42,6 +42,7 @@ def with_options(*rows: Row) -> Callable[[_Function], _Function]:
     return decorate
 
 
+ENGINES = ("auto", "native", "onnxruntime")
 DRAFTERS = ("auto", "model", "ngram", "hybrid", "none")
 
 SHARED = {
@@ -67,6 +68,13 @@ SHARED = {
         default="auto",
         show_default=True,
         help="Who drafts: the draft model, a look-up in the text so far, or both.",
+    ),
+    "engine": row(
+        "--engine",
+        type=click.Choice(ENGINES),
+        default="auto",
+        show_default=True,
+        help="Of a CPU: native operators, plain ONNX Runtime, or the former where they run.",
     ),
     "cuda_graphs": row("--cuda-graphs", is_flag=True, help="Replay short passes as CUDA graphs."),
     "gpu_memory": row(

@@ -35,6 +35,7 @@ def stats_rows(stats: GenerationStats, finish_reason: FinishReason) -> list[tupl
         if stats.acceptance_by_position:
             rows.append(("by position", _by_position(stats)))
     rows.append(("time", _time(stats)))
+    rows.append(("engine", stats.engine))
     if stats.fallback:
         rows.append(("fallback", stats.fallback))
     return rows

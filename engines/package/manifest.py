@@ -36,9 +36,16 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 2
-"""The newest schema version this release writes and reads; it reads all from 1."""
-_SINCE_2 = (("generation",), ("tokenizer", "chat_templates"))
-"""Fields that version 1 does not have."""
+"""The newest schema version this release writes and reads; 2 came with native graphs, named chat
+templates and generation defaults."""
+_PLAIN_VERSION = 1
+"""Of a package without any of these, which releases before version 2 read as well."""
+_SINCE_2 = (
+    ("generation",),
+    ("tokenizer", "chat_templates"),
+    ("engines", "target", "native"),
+    ("engines", "draft", "native"),
+)
 
 _SHARED_GEOMETRY = (
     "backend",
@@ -126,7 +133,7 @@ class Manifest:
             PackageError: a free-form section holds what JSON cannot, such as NaN or an array.
         """
         tree: dict[str, Any] = {
-            "schema_version": 1,
+            "schema_version": _PLAIN_VERSION,
             "specdec_version": self.specdec_version,
             "engines": {
                 "target": _engine_tree(self.target),
@@ -173,26 +180,30 @@ def write_manifest(directory: Path, manifest: Manifest) -> Path:
 
 
 def _engine_tree(entry: EngineEntry) -> dict[str, Any]:
-    """An entry as JSON-ready data, without the record of a backend that it does not use."""
+    """An entry as JSON-ready data, without the records that it does not use."""
     tree = asdict(entry)
-    if tree["tensorrt"] is None:
-        del tree["tensorrt"]
+    for name in ("tensorrt", "native"):
+        if tree[name] is None:
+            del tree[name]
     return tree
 
 
 def _check_version(tree: dict[str, Any]) -> None:
     got = tree.get("schema_version", "missing")
     if type(got) is not int:
-        raise FieldError("schema_version", shown(got), f"an integer, 1 .. {SCHEMA_VERSION}")
-    if not 1 <= got <= SCHEMA_VERSION:
+        allowed = f"an integer, {_PLAIN_VERSION} or {SCHEMA_VERSION}"
+        raise FieldError("schema_version", shown(got), allowed)
+    if not _PLAIN_VERSION <= got <= SCHEMA_VERSION:
         advice = "upgrade specdec" if got > SCHEMA_VERSION else "export the package again"
         raise PackageVersionError(
-            f"specdec.json has schema_version {got}; this release reads 1 .. {SCHEMA_VERSION}; "
-            f"{advice}"
+            f"specdec.json has schema_version {got}; this release reads {_PLAIN_VERSION} and "
+            f"{SCHEMA_VERSION}; {advice}"
         )
     for path in _SINCE_2 if got < 2 else ():
         if _has(tree, path):
-            raise FieldError(".".join(path), "there", f"absent in schema_version {got}")
+            raise FieldError(
+                ".".join(path), "present", f"no such field before version {SCHEMA_VERSION}"
+            )
 
 
 def _has(tree: dict[str, Any], path: tuple[str, ...]) -> bool:
@@ -236,8 +247,8 @@ def _check_file_names(files: Mapping[str, FileEntry]) -> None:
 
 def _check_listed(manifest: Manifest) -> None:
     named = {
-        "engines.target.graph": manifest.target.graph,
-        "engines.draft.graph": manifest.draft.graph if manifest.draft else None,
+        **_graphs("target", manifest.target),
+        **_graphs("draft", manifest.draft),
         "tokenizer.file": manifest.tokenizer.file,
         "tokenizer.chat_template": manifest.tokenizer.chat_template,
     }
@@ -248,6 +259,14 @@ def _check_listed(manifest: Manifest) -> None:
     for where, name in named.items():
         if name is not None and name not in manifest.files:
             raise FieldError(where, shown(name), "a file listed in files")
+
+
+def _graphs(name: str, entry: EngineEntry | None) -> dict[str, str | None]:
+    """The graphs that an entry names, by their place in the manifest."""
+    if entry is None:
+        return {}
+    native = None if entry.native is None else entry.native.graph
+    return {f"engines.{name}.graph": entry.graph, f"engines.{name}.native.graph": native}
 
 
 def _check_pair(target: EngineEntry, draft: EngineEntry | None) -> None:

@@ -11,7 +11,8 @@ from specdec.engines.package.manifest import GenerationEntry, TokenizerEntry
 from specdec.engines.storage.writing import write_file
 from specdec.export.errors import SourceError, TokenizerMismatchError
 from specdec.export.sources.generation import load_generation, read_stated
-from specdec.export.sources.source import ModelSource, reading
+from specdec.export.sources.gguf.tokenizer import gguf_tokenizer, special_ids
+from specdec.export.sources.source import ModelSource, open_source_gguf, reading
 from specdec.export.sources.templates import sort_templates, write_templates
 
 __all__ = ["SourceTokenizer", "check_same_tokenizer", "load_tokenizer", "write_tokenizer"]
@@ -49,8 +50,20 @@ def load_tokenizer(source: ModelSource, config: Any) -> SourceTokenizer:
     """Read the tokenizer of a source and the ids that end a text.
 
     Raises:
-        SourceError: there is none, or it has no fast (`tokenizers`) form.
+        SourceError: there is none, it has no fast (`tokenizers`) form, or an id that ends a text
+            is no token.
     """
+    found = _from_gguf(source) if source.gguf_file is not None else _from_folder(source, config)
+    outside = [index for index in found.eos_token_ids if index not in found.tokens]
+    if outside:
+        raise SourceError(
+            f"{source.name} ends its texts with id {outside[0]}, which is no token of its "
+            f"tokenizer (of {found.size}); correct eos_token_id in its configuration"
+        )
+    return found
+
+
+def _from_folder(source: ModelSource, config: Any) -> SourceTokenizer:
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     stated = read_stated(source, "tokenizer_config.json")
@@ -77,14 +90,6 @@ def load_tokenizer(source: ModelSource, config: Any) -> SourceTokenizer:
         for name, value in tokenizer.special_tokens_map.items()
         if isinstance(value, str)
     }
-    if source.gguf_file is not None:
-        # A GGUF file names its special tokens by id; the converted texts can be wrong.
-        for name, index in (
-            ("bos_token", config.bos_token_id),
-            ("eos_token", eos[0] if eos else None),
-        ):
-            if index in tokens:
-                special[name] = tokens[index]
     templates = sort_templates(tokenizer.chat_template, source.name)
     return SourceTokenizer(
         source=source.name,
@@ -97,6 +102,27 @@ def load_tokenizer(source: ModelSource, config: Any) -> SourceTokenizer:
         chat_templates=templates.others,
         generation=generation.entry,
         notes=(*_end_notes(ends), *generation.notes),
+    )
+
+
+def _from_gguf(source: ModelSource) -> SourceTokenizer:
+    model = open_source_gguf(source)
+    backend = gguf_tokenizer(model)
+    tokens = {index: token for token, index in backend.get_vocab(with_added_tokens=True).items()}
+    ids = special_ids(model)
+    roles = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
+    return SourceTokenizer(
+        source=source.name,
+        backend=backend,
+        tokens=tokens,
+        eos_token_ids=tuple(
+            dict.fromkeys(ids[role] for role in ("eos", "eot", "eom") if role in ids)
+        ),
+        bos_token_id=ids.get("bos"),
+        chat_template=model.metadata.get("tokenizer.chat_template"),
+        special_tokens={
+            name: tokens[ids[role]] for role, name in roles.items() if ids.get(role) in tokens
+        },
     )
 
 
@@ -134,9 +160,6 @@ def _eos_token_ids(
     source: ModelSource, config: Any, tokenizer: Any, generation: tuple[int, ...]
 ) -> dict[str, tuple[int, ...]]:
     """The ids that end a text, by what names them."""
-    if source.gguf_file is not None:  # all in one file, which transformers read into both
-        named = _as_ids(config.get_text_config().eos_token_id) or _as_ids(tokenizer.eos_token_id)
-        return {"the file": named}
     if source.is_genai:
         named = config.eos_token_ids
         return {"genai_config.json": named, "the tokenizer": _as_ids(tokenizer.eos_token_id)}

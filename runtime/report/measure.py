@@ -76,7 +76,8 @@ def measure_package(
     with SpeculativeDecoder.from_package(package, drafter=drafter, owns=False) as decoder:
         with step("time the engines"):
             step_seconds = _step_seconds(package)
-            plan = plan_generation(decoder, level, step_seconds)
+            context = min(e.info.max_length for e in (target, draft) if e is not None)
+            plan = plan_generation(decoder, level, step_seconds, context)
             filler = [token for text in plan.texts for token in text]
             curves = measure_curves(
                 target,

@@ -53,7 +53,7 @@ def test_commands(package: Path, tmp_path: Path) -> None:
         ("/quit", "/quit is no command; /help lists them, and //TEXT says /TEXT"),
         ("/reset now", "/reset takes nothing after it"),
         ("/save", "/save needs the name of a file"),
-        ("/save missing/folder/file", "cannot be written: No such file or directory"),
+        ("/save missing/folder/file", "cannot be written: there is no directory"),
     ],
 )
 def test_a_command_that_is_not_understood(package: Path, line: str, reason: str) -> None:

@@ -56,8 +56,8 @@ def test_what_is_in_the_way_of_a_written_file_stays(
     victim.write_text("precious")
     page.symlink_to(victim)
     (measured / "specdec.json.partial").symlink_to(victim)
-    measure = ["--measure", "short", "--save", "--num-threads", "1"]
-    assert invoke(inspect, [str(measured), *measure]) == 0
+    measuring = ["--measure", "short", "--save", "--num-threads", "1"]
+    assert invoke(inspect, [str(measured), *measuring]) == 0
     assert invoke(inspect, [str(measured), "--html", str(page)]) == 1
     reason = f"error: {page} is a link; allowed is a new name or a regular file: name the file"
     assert reason in capsys.readouterr().err

@@ -40,7 +40,7 @@ class TestVersion2:
             else:
                 del tree["generation"]
             message = refusal(json.dumps(tree))
-            assert f"{name} is there; allowed is absent in schema_version 1" in message
+            assert f"{name} is present; allowed is no such field before version 2" in message
 
     @pytest.mark.parametrize(
         ("change", "words"),

@@ -233,3 +233,15 @@ def test_events_are_json_lines(served: Served) -> None:
     documents = [json.loads(event.removeprefix("data: ")) for event in events[:-1]]
     assert {document["object"] for document in documents} == {"text_completion"}
     assert "ö" in text
+
+
+def test_a_deadline_over_a_chat_template_is_a_timeout() -> None:
+    import asyncio
+
+    from specdec.runtime.errors import NotBegunError, SpecdecError
+    from specdec.runtime.serving.http.faults import handlers
+
+    answer = handlers(1)[SpecdecError]
+    response = asyncio.run(answer(None, NotBegunError("out of time")))  # type: ignore[arg-type]
+    assert response.status_code == 504
+    assert json.loads(response.body)["error"]["code"] == "specdec_36"

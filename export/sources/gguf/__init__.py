@@ -1,0 +1,6 @@
+"""GGUF files as sources: parts, metadata, tokenizer and weights, each key and tensor accounted for.
+
+The `gguf` package widens the quantized blocks and names the tensors; everything else is read here,
+because vocabularies are read in a second this way, and because what is read must be known key by
+key. What the keys mean is llama.cpp's; what they become is a transformers configuration.
+"""
