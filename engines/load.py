@@ -63,6 +63,11 @@ class LoadedPackage:
         return self.package.chat_template
 
     @property
+    def chat_templates(self) -> Mapping[str, str]:
+        """Texts of further chat templates by name, such as `tool_use`."""
+        return self.package.chat_templates
+
+    @property
     def special_tokens(self) -> Mapping[str, str]:
         """Texts the chat template may name, such as `bos_token`."""
         return self.package.special_tokens

@@ -18,15 +18,23 @@ from specdec.export.calibration.ranges import calibrate_draft
 from specdec.export.calibration.scales import ActivationScale
 from specdec.export.checks.device import check_device
 from specdec.export.checks.reference import Reference, score_golden, score_reference
-from specdec.export.engine_graphs import describe_engine, trace_graph, with_recipe, write_engine
+from specdec.export.engine_graphs import (
+    describe_engine,
+    logits_width,
+    trace_graph,
+    with_recipe,
+    write_engine,
+)
+from specdec.export.genai.model import AS_GIVEN, GenaiModel
 from specdec.export.graphs.layouts import fits_in_place
 from specdec.export.memory import release_memory
 from specdec.export.native.pair import add_native
 from specdec.export.preflight import Plan
 from specdec.export.progress import Progress
-from specdec.export.sources.source import ModelSource
+from specdec.export.sources.accounting import Accounting
+from specdec.export.sources.source import ModelSource, load_config
 from specdec.export.sources.weights import load_model
-from specdec.export.weights.recipes import Recipe
+from specdec.export.weights.recipes import Recipe, find_recipe
 from specdec.runtime.report.contents import Candidate
 from specdec.runtime.report.measuring.golden import GoldenText
 
@@ -152,12 +160,19 @@ def build_pair(plan: Plan, directory: Path, progress: Progress) -> Pair:
     )
 
 
+def _load(source: ModelSource, weights: Accounting | None) -> Any:
+    """The torch model of a source, or the engine of a GenAI folder."""
+    if source.is_genai:
+        return GenaiModel(load_config(source))
+    return load_model(source, weights)
+
+
 def _trace_target(export: _Export, recipe: Recipe) -> tuple[_Traced, tuple[GoldenText, ...]]:
     """Read, score and trace the target."""
     plan = export.plan
     with export.progress.step(f"read target {plan.target.name}"):
-        model = load_model(plan.target, plan.target_weights)
-    vocab_size = min(plan.tokenizer.size, model.get_output_embeddings().weight.shape[0])
+        model = _load(plan.target, plan.target_weights)
+    vocab_size = min(plan.tokenizer.size, logits_width(model))
     if plan.draft_config is not None and not plan.self_draft:
         vocab_size = min(vocab_size, int(plan.draft_config.get_text_config().vocab_size))
     golden = score_golden(model, plan.tokenizer, vocab_size, plan.max_length)
@@ -168,7 +183,7 @@ def _trace_target(export: _Export, recipe: Recipe) -> tuple[_Traced, tuple[Golde
 def _trace_draft(export: _Export, source: ModelSource, vocab_size: int) -> _Traced:
     """Read, score and trace a draft that is a model of its own."""
     with export.progress.step(f"read draft {source.name}"):
-        model = load_model(source, export.plan.draft_weights)
+        model = _load(source, export.plan.draft_weights)
     loaded = _Loaded("draft", model, vocab_size, export.plan.draft_max_length)
     return _trace(export, loaded, _draft_recipe(export.plan))
 
@@ -176,7 +191,8 @@ def _trace_draft(export: _Export, source: ModelSource, vocab_size: int) -> _Trac
 def _trace(export: _Export, loaded: _Loaded, recipe: Recipe) -> _Traced:
     """Score the reference text, and write the float32 graph of the model."""
     model, tokenizer = loaded.model, export.plan.tokenizer
-    reason = fits_in_place(model, loaded.max_length)
+    as_given = isinstance(model, GenaiModel)
+    reason = None if as_given else fits_in_place(model, loaded.max_length)
     layout = "in_place" if reason is None else "concatenated"
     notes: tuple[str, ...] = ()
     if reason is not None:
@@ -222,11 +238,13 @@ def _write(
     recipe: Recipe,
     scales: Mapping[str, ActivationScale | None] | None = None,
 ) -> _Written:
-    """Write the engine of `entry` from the float32 graph `plain`."""
+    """Write the engine of `entry` from the graph `plain`."""
+    if entry.recipe == AS_GIVEN:  # the weights of the graph stay as they are
+        recipe = find_recipe("fp32")
     graph = export.directory / entry.graph
     name = graph.parent.name
     graph.parent.mkdir()
-    with export.progress.step(f"write {name} {recipe.name}"):
+    with export.progress.step(f"write {name} {entry.recipe}"):
         kept = write_engine(plain, graph, recipe, scales)
         entry, note = add_native(export.directory, entry, recipe)
     release_memory()
@@ -238,6 +256,8 @@ def _write(
 def _write_draft(export: _Export, plain: Path, draft: EngineEntry, target: EngineEntry) -> _Written:
     """Write the draft with its recipe, or with the one that measures fastest."""
     plan, recipe = export.plan, _draft_recipe(export.plan)
+    if draft.recipe == AS_GIVEN:
+        return _write(export, plain, draft, recipe)
     if plan.options.draft_precision == "auto":
         entry, candidates, kept = choose_draft(
             plain,

@@ -20,6 +20,7 @@ from specdec.export.preflight import Plan, preflight
 from specdec.export.progress import Progress, SilentProgress
 from specdec.export.report import ExportReport
 from specdec.export.sources.accounting import Accounting
+from specdec.export.sources.generation import within_vocabulary
 from specdec.export.sources.tokenizers import write_tokenizer
 from specdec.export.staging import staged
 from specdec.export.tensorrt.package import build_engines, keep_graphs
@@ -64,12 +65,14 @@ def export_package(options: ExportOptions, progress: Progress | None = None) -> 
             files=inventory(directory),
             specdec_version=VERSION,
             source=_provenance(plan, built),
+            generation=within_vocabulary(plan.tokenizer.generation, built.target.vocab_size),
             checks={"weights_read": _weights_read(directory, built), "source": record},
         )
         release_memory()
         # The manifest is written last: until then nothing here loads as a package.
         files = {name: directory / name for name in manifest.files}
-        package = Package(directory, manifest, files, plan.tokenizer.chat_template)
+        templates = (plan.tokenizer.chat_template, plan.tokenizer.chat_templates)
+        package = Package(directory, manifest, files, *templates)
         references = (built.reference, built.draft_reference)
         report = check_and_measure(
             package, options, references, built.candidates, progress, problems
