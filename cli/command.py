@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -18,6 +20,7 @@ def specdec_command(name: str, **attributes: Any) -> Callable[[Callable[..., Any
 
     def decorate(function: Callable[..., Any]) -> click.Command:
         settings = {"help_option_names": ["-h", "--help"]}
+        attributes["epilog"] = " ".join(filter(None, [attributes.get("epilog"), _documentation()]))
         made: click.Command = click.command(
             name, cls=click.Command, context_settings=settings, **attributes
         )(function)
@@ -31,6 +34,12 @@ def specdec_command(name: str, **attributes: Any) -> Callable[[Callable[..., Any
 def completion_variable(name: str) -> str:
     """The environment variable by which a shell asks the command `name` to complete a word."""
     return f"_{name.replace('-', '_').upper()}_COMPLETE"
+
+
+def _documentation() -> str:
+    """Where an installed wheel put the pages that messages and --help name."""
+    folder = Path(sys.prefix, "share", "doc", "specdec-edge", "docs")
+    return f"Documentation: {folder}" if folder.is_dir() else ""
 
 
 def _print_completion(context: click.Context, _: click.Parameter, shell: str | None) -> None:

@@ -76,8 +76,7 @@ class LoadedPackage:
             self.target.close()
 
     def __repr__(self) -> str:
-        draft = "no draft" if self.draft is None else "target and draft"
-        return f"<LoadedPackage: {str(self.path)!r}, {draft}>"
+        return f"<LoadedPackage: {str(self.path)!r}, {'target and' if self.draft else 'no'} draft>"
 
     def __enter__(self) -> LoadedPackage:
         return self
