@@ -13,10 +13,9 @@ from os import PathLike
 from typing import Any
 
 from specdec.engines.engine import EngineInfo
-from specdec.engines.load import load_package
 from specdec.engines.onnxruntime.options import DEFAULT_ORT_OPTIONS, OrtOptions
 from specdec.engines.slots import SlottedEngine
-from specdec.engines.slotted import slotted
+from specdec.engines.slotted import load_slotted
 from specdec.runtime.checks import MAX_INTEGER, check_integer
 from specdec.runtime.closing import Closing
 from specdec.runtime.decoding.parts import DrafterName, Parts
@@ -140,8 +139,9 @@ class BatchDecoder(Closing):
             EngineError: also when the backend holds one sequence alone.
         """
         _at_least("num_slots", num_slots, 1)
-        package = load_package(
+        package, target, draft = load_slotted(
             path,
+            num_slots,
             device=device,
             draft_device=draft_device,
             verify_checksums=verify_checksums,
@@ -150,7 +150,6 @@ class BatchDecoder(Closing):
             ort=ort,
         )
         try:
-            target, draft = slotted(package, num_slots)
             template = package.chat_template
             return cls(
                 target,
