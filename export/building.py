@@ -18,6 +18,7 @@ from specdec.export.calibration.ranges import calibrate_draft
 from specdec.export.calibration.scales import ActivationScale
 from specdec.export.checks.device import check_device
 from specdec.export.checks.reference import Reference, score_golden, score_reference
+from specdec.export.checks.weights import ComparedWeights, compare_weights
 from specdec.export.engine_graphs import (
     describe_engine,
     logits_width,
@@ -62,6 +63,8 @@ class Pair:
     """How the ranges of the draft's activations were measured; empty without calibration."""
     notes: tuple[str, ...]
     """Lines for the user."""
+    compared: Mapping[str, ComparedWeights]
+    """How the engines "target" and "draft" agree with the files of their weights."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,8 @@ class _Written:
     notes: tuple[str, ...]
     candidates: tuple[Candidate, ...] = ()
     calibration: Mapping[str, Any] = field(default_factory=dict)
+    compared: ComparedWeights | None = None
+    """None for an engine that is not the source's weights up to rounding."""
 
 
 def build_pair(plan: Plan, directory: Path, progress: Progress) -> Pair:
@@ -157,6 +162,11 @@ def build_pair(plan: Plan, directory: Path, progress: Progress) -> Pair:
         candidates=() if draft is None else draft.candidates,
         calibration={} if draft is None else draft.calibration,
         notes=notes if draft is None else notes + draft.notes,
+        compared={
+            name: written.compared
+            for name, written in (("target", target), ("draft", draft))
+            if written is not None and written.compared is not None
+        },
     )
 
 
@@ -246,11 +256,22 @@ def _write(
     graph.parent.mkdir()
     with export.progress.step(f"write {name} {entry.recipe}"):
         kept = write_engine(plain, graph, recipe, scales)
+        compared = _compare(export.plan, graph)
         entry, note = add_native(export.directory, entry, recipe)
     release_memory()
     if note is not None:
         export.note(f"{name}: {note}")
-    return _Written(entry, _note_kept(export, kept, name))
+    return _Written(entry, _note_kept(export, kept, name), compared=compared)
+
+
+def _compare(plan: Plan, graph: Path) -> ComparedWeights | None:
+    """Hold an engine against its files, before its weights are packed for the native operators."""
+    accounted, calibrated = plan.target_weights, False
+    if graph.parent.name == "draft":
+        # Calibrated weights carry divisors of their channels: no single one is the source's.
+        calibrated = plan.calibration is not None
+        accounted = plan.target_weights if plan.self_draft else plan.draft_weights
+    return None if accounted is None or calibrated else compare_weights(graph, accounted)
 
 
 def _write_draft(export: _Export, plain: Path, draft: EngineEntry, target: EngineEntry) -> _Written:
@@ -265,7 +286,8 @@ def _write_draft(export: _Export, plain: Path, draft: EngineEntry, target: Engin
             _surroundings(export, target),
             export.progress,
         )
-        return _Written(entry, _note_kept(export, kept, "draft"), candidates)
+        compared = _compare(plan, export.directory / entry.graph)
+        return _Written(entry, _note_kept(export, kept, "draft"), candidates, compared=compared)
     if plan.calibration is None:
         return _write(export, plain, draft, recipe)
     scales, record = calibrate_draft(

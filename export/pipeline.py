@@ -13,7 +13,7 @@ from specdec.engines.package.manifest import Manifest, inventory, write_manifest
 from specdec.engines.release import DISTRIBUTION, VERSION
 from specdec.export.building import Pair, build_pair
 from specdec.export.checks.measuring import check_and_measure
-from specdec.export.checks.weights import compare_engines
+from specdec.export.checks.weights import source_record
 from specdec.export.memory import release_memory
 from specdec.export.options import ExportOptions
 from specdec.export.preflight import Plan, preflight
@@ -56,8 +56,7 @@ def export_package(options: ExportOptions, progress: Progress | None = None) -> 
         tokenizer = write_tokenizer(plan.tokenizer, directory)
         built = build_pair(plan, directory, progress)
         write_golden(directory, built.golden)
-        with progress.step("compare the weights with their files"):
-            record, problems = compare_engines(_graphs(plan, directory, built), _accounted(plan))
+        record, problems = source_record(_accounted(plan), built.compared)
         manifest = Manifest(
             target=built.target,
             draft=built.draft,
@@ -92,14 +91,6 @@ def export_package(options: ExportOptions, progress: Progress | None = None) -> 
         read_package(directory, verify_checksums=False)
         size = sum(entry.size for entry in manifest.files.values())
     return ExportReport(options.out, manifest, size, time.perf_counter() - started)
-
-
-def _graphs(plan: Plan, directory: Path, built: Pair) -> dict[str, Path]:
-    """The engines whose weights are the source's, up to rounding."""
-    # Calibrated weights carry divisors of their channels: no single one is the source's.
-    draft = None if plan.options.is_calibrated else built.draft
-    named = {"target": built.target, "draft": draft}
-    return {n: directory / entry.graph for n, entry in named.items() if entry is not None}
 
 
 def _accounted(plan: Plan) -> dict[str, Accounting]:
