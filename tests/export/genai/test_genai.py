@@ -81,8 +81,9 @@ def bytes_of(value: ir.Value) -> bytes:
     return content
 
 
-def test_the_interface_is_the_packages_and_the_weights_are_the_folders(package: Path) -> None:
-    adapted, given = ir.load(package / "target" / "model.onnx"), ir.load(FOLDER / "model.onnx")
+def test_the_interface_is_the_packages_and_the_weights_are_the_folders(tmp_path: Path) -> None:
+    written = adapt_graph(read_genai_config(FOLDER, "it"), 256, tmp_path)
+    adapted, given = ir.load(written), ir.load(FOLDER / "model.onnx")
     names = [value.name for value in adapted.graph.inputs]
     assert {"seqlens_k", "total_sequence_length", "logit_rows"} <= set(names)
     assert "attention_mask" not in names
