@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +116,7 @@ def load_generation(source: ModelSource) -> SourceGeneration:
 def within_vocabulary(entry: GenerationEntry, vocab_size: int) -> GenerationEntry:
     """The entry without bans of ids that can never be chosen anyway: padding of the head."""
     bans = {name: tuple(i for i in getattr(entry, name) if i < vocab_size) for name in _BANS}
-    return replace(entry, **bans)
+    return GenerationEntry(entry.sampling, not_honoured=entry.not_honoured, **bans)
 
 
 def read_stated(source: ModelSource, file: str) -> dict[str, Any]:
