@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from specdec.engines.errors import OutputError, PackageError, PackageVersionError
+from specdec.engines.package.agreement import check_pair, check_token_ids
 from specdec.engines.package.defaults import GenerationEntry
 from specdec.engines.package.entries import EngineEntry, FileEntry, TokenizerEntry
 from specdec.engines.package.fields import FieldError, path_problem, read_object, read_record
@@ -47,17 +48,6 @@ _SINCE_2 = (
     ("engines", "draft", "native"),
 )
 
-_SHARED_GEOMETRY = (
-    "backend",
-    "layout",
-    "num_layers",
-    "num_kv_heads",
-    "head_size",
-    "kv_dtype",
-    "max_length",
-)
-
-
 @dataclass(frozen=True)
 class Manifest:
     """A whole `specdec.json`, valid once it exists.
@@ -85,8 +75,8 @@ class Manifest:
     def __post_init__(self) -> None:
         _check_file_names(self.files)
         _check_listed(self)
-        _check_pair(self.target, self.draft)
-        _check_token_ids(self.tokenizer, self.generation, self.target.vocab_size)
+        check_pair(self.target, self.draft)
+        check_token_ids(self.tokenizer, self.generation, self.target.vocab_size)
 
     @classmethod
     def from_json(cls, document: str) -> Manifest:
@@ -267,42 +257,3 @@ def _graphs(name: str, entry: EngineEntry | None) -> dict[str, str | None]:
         return {}
     native = None if entry.native is None else entry.native.graph
     return {f"engines.{name}.graph": entry.graph, f"engines.{name}.native.graph": native}
-
-
-def _check_pair(target: EngineEntry, draft: EngineEntry | None) -> None:
-    if target.shares_target_cache:
-        raise FieldError("engines.target.shares_target_cache", "true", "false")
-    if draft is None:
-        return
-    if draft.vocab_size != target.vocab_size:
-        raise FieldError(
-            "engines.draft.vocab_size", f"{draft.vocab_size}", f"the target's, {target.vocab_size}"
-        )
-    if not draft.shares_target_cache:
-        return
-    if target.layout != "in_place":
-        raise FieldError(
-            "engines.draft.shares_target_cache", "true", 'true for layout "in_place" only'
-        )
-    for name in _SHARED_GEOMETRY:
-        got, wanted = getattr(draft, name), getattr(target, name)
-        if got != wanted:
-            raise FieldError(
-                f"engines.draft.{name}", shown(got), f"the shared cache's, {shown(wanted)}"
-            )
-
-
-def _check_token_ids(
-    tokenizer: TokenizerEntry, generation: GenerationEntry, vocab_size: int
-) -> None:
-    named = {"tokenizer.bos_token_id": tokenizer.bos_token_id}
-    named |= {
-        f"tokenizer.eos_token_ids[{index}]": token_id
-        for index, token_id in enumerate(tokenizer.eos_token_ids)
-    }
-    for name in ("suppress_tokens", "begin_suppress_tokens"):
-        ids = getattr(generation, name)
-        named |= {f"generation.{name}[{index}]": token_id for index, token_id in enumerate(ids)}
-    for where, token_id in named.items():
-        if token_id is not None and token_id >= vocab_size:
-            raise FieldError(where, f"{token_id}", f"0 .. {vocab_size - 1}")
