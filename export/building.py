@@ -1,6 +1,6 @@
 """Make the engines of a package: trace each model once, and write each engine from its graph.
 
-    torch model -> `_Traced` (a float32 graph in a scratch folder) -> `_Written` (an engine)
+    torch model -> `_Traced` (a float32 graph in a scratch folder) -> `Written` (an engine)
 
 A torch model exists only while it is scored and traced. Every step returns what it made, complete.
 """
@@ -8,34 +8,29 @@ A torch model exists only while it is scored and traced. Every step returns what
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from specdec.engines.package.manifest import EngineEntry
-from specdec.export.auto import Surroundings, choose_draft
-from specdec.export.calibration.ranges import calibrate_draft
-from specdec.export.calibration.scales import ActivationScale
-from specdec.export.checks.device import check_device
 from specdec.export.checks.reference import Reference, score_golden, score_reference
-from specdec.export.checks.weights import ComparedWeights, compare_weights
+from specdec.export.checks.weights import ComparedWeights
 from specdec.export.engine_graphs import (
     describe_engine,
     logits_width,
     trace_graph,
     with_recipe,
-    write_engine,
 )
-from specdec.export.genai.model import AS_GIVEN, GenaiModel
+from specdec.export.genai.model import GenaiModel
 from specdec.export.graphs.layouts import fits_in_place
 from specdec.export.memory import release_memory
-from specdec.export.native.pair import add_native
 from specdec.export.preflight import Plan
 from specdec.export.progress import Progress
 from specdec.export.sources.accounting import Accounting
 from specdec.export.sources.source import ModelSource, load_config
 from specdec.export.sources.weights import load_model
-from specdec.export.weights.recipes import Recipe, find_recipe
+from specdec.export.weights.recipes import Recipe
+from specdec.export.writing import Export, draft_recipe, write, write_draft
 from specdec.runtime.report.contents import Candidate
 from specdec.runtime.report.measuring.golden import GoldenText
 
@@ -68,23 +63,6 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class _Export:
-    """What all steps of one export use."""
-
-    plan: Plan
-    directory: Path
-    """Of the package."""
-    scratch: Path
-    """An empty folder for the traced graph."""
-    progress: Progress
-
-    def note(self, message: str) -> str:
-        """Tell the user `message`; returns it for the record."""
-        self.progress.note(message)
-        return message
-
-
-@dataclass(frozen=True)
 class _Loaded:
     """A torch model and the limits of its engine."""
 
@@ -108,18 +86,6 @@ class _Traced:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class _Written:
-    """An engine in the package."""
-
-    entry: EngineEntry
-    notes: tuple[str, ...]
-    candidates: tuple[Candidate, ...] = ()
-    calibration: Mapping[str, Any] = field(default_factory=dict)
-    compared: ComparedWeights | None = None
-    """None for an engine that is not the source's weights up to rounding."""
-
-
 def build_pair(plan: Plan, directory: Path, progress: Progress) -> Pair:
     """Write the engines of a plan into a package directory.
 
@@ -133,22 +99,22 @@ def build_pair(plan: Plan, directory: Path, progress: Progress) -> Pair:
     """
     scratch = directory / "scratch"
     scratch.mkdir()
-    export = _Export(plan, directory, scratch, progress)
+    export = Export(plan, directory, scratch, progress)
     for note in plan.notes:
         progress.note(note)
     recipe = plan.options.recipe(plan.options.target_precision)
     traced, golden = _trace_target(export, recipe)
     release_memory()
-    target = _write(export, traced.graph, traced.entry, recipe)
+    target = write(export, traced.graph, traced.entry, recipe)
     notes = (*plan.notes, *traced.notes, *target.notes)
     draft, draft_reference = None, None
     if plan.self_draft:
-        draft = _write_draft(export, traced.graph, _self_draft(export, traced.entry), target.entry)
+        draft = write_draft(export, traced.graph, _self_draft(export, traced.entry), target.entry)
     _clear(scratch)
     if plan.draft is not None and not plan.self_draft:
         other = _trace_draft(export, plan.draft, target.entry.vocab_size)
         release_memory()
-        draft = _write_draft(export, other.graph, other.entry, target.entry)
+        draft = write_draft(export, other.graph, other.entry, target.entry)
         draft_reference = other.reference
         notes += other.notes
         _clear(scratch)
@@ -177,7 +143,7 @@ def _load(source: ModelSource, weights: Accounting | None) -> Any:
     return load_model(source, weights)
 
 
-def _trace_target(export: _Export, recipe: Recipe) -> tuple[_Traced, tuple[GoldenText, ...]]:
+def _trace_target(export: Export, recipe: Recipe) -> tuple[_Traced, tuple[GoldenText, ...]]:
     """Read, score and trace the target."""
     plan = export.plan
     with export.progress.step(f"read target {plan.target.name}"):
@@ -190,15 +156,15 @@ def _trace_target(export: _Export, recipe: Recipe) -> tuple[_Traced, tuple[Golde
     return _trace(export, loaded, recipe), golden
 
 
-def _trace_draft(export: _Export, source: ModelSource, vocab_size: int) -> _Traced:
+def _trace_draft(export: Export, source: ModelSource, vocab_size: int) -> _Traced:
     """Read, score and trace a draft that is a model of its own."""
     with export.progress.step(f"read draft {source.name}"):
         model = _load(source, export.plan.draft_weights)
     loaded = _Loaded("draft", model, vocab_size, export.plan.draft_max_length)
-    return _trace(export, loaded, _draft_recipe(export.plan))
+    return _trace(export, loaded, draft_recipe(export.plan))
 
 
-def _trace(export: _Export, loaded: _Loaded, recipe: Recipe) -> _Traced:
+def _trace(export: Export, loaded: _Loaded, recipe: Recipe) -> _Traced:
     """Score the reference text, and write the float32 graph of the model."""
     model, tokenizer = loaded.model, export.plan.tokenizer
     as_given = isinstance(model, GenaiModel)
@@ -226,100 +192,13 @@ def _trace(export: _Export, loaded: _Loaded, recipe: Recipe) -> _Traced:
     return _Traced(graph, entry, reference, notes)
 
 
-def _draft_recipe(plan: Plan) -> Recipe:
-    """The recipe of the draft's entry; of "auto" one that stands in until the choice is made."""
-    precision = plan.options.draft_precision
-    return plan.options.recipe("int8" if precision == "auto" else precision)
-
-
-def _self_draft(export: _Export, target: EngineEntry) -> EngineEntry:
+def _self_draft(export: Export, target: EngineEntry) -> EngineEntry:
     """The entry of a draft that is the target's own weights, quantized."""
     return replace(
-        with_recipe(target, _draft_recipe(export.plan)),
+        with_recipe(target, draft_recipe(export.plan)),
         graph=_GRAPHS["draft"],
         shares_target_cache=target.layout == "in_place",
     )
-
-
-def _write(
-    export: _Export,
-    plain: Path,
-    entry: EngineEntry,
-    recipe: Recipe,
-    scales: Mapping[str, ActivationScale | None] | None = None,
-) -> _Written:
-    """Write the engine of `entry` from the graph `plain`."""
-    if entry.recipe == AS_GIVEN:  # the weights of the graph stay as they are
-        recipe = find_recipe("fp32")
-    graph = export.directory / entry.graph
-    name = graph.parent.name
-    graph.parent.mkdir()
-    with export.progress.step(f"write {name} {entry.recipe}"):
-        kept = write_engine(plain, graph, recipe, scales)
-        compared = _compare(export.plan, graph)
-        entry, note = add_native(export.directory, entry, recipe)
-    release_memory()
-    if note is not None:
-        export.note(f"{name}: {note}")
-    return _Written(entry, _note_kept(export, kept, name), compared=compared)
-
-
-def _compare(plan: Plan, graph: Path) -> ComparedWeights | None:
-    """Hold an engine against its files, before its weights are packed for the native operators."""
-    accounted, calibrated = plan.target_weights, False
-    if graph.parent.name == "draft":
-        # Calibrated weights carry divisors of their channels: no single one is the source's.
-        calibrated = plan.calibration is not None
-        accounted = plan.target_weights if plan.self_draft else plan.draft_weights
-    return None if accounted is None or calibrated else compare_weights(graph, accounted)
-
-
-def _write_draft(export: _Export, plain: Path, draft: EngineEntry, target: EngineEntry) -> _Written:
-    """Write the draft with its recipe, or with the one that measures fastest."""
-    plan, recipe = export.plan, _draft_recipe(export.plan)
-    if draft.recipe == AS_GIVEN:
-        return _write(export, plain, draft, recipe)
-    if plan.options.draft_precision == "auto":
-        entry, candidates, kept = choose_draft(
-            plain,
-            draft,
-            _surroundings(export, target),
-            export.progress,
-        )
-        compared = _compare(plan, export.directory / entry.graph)
-        return _Written(entry, _note_kept(export, kept, "draft"), candidates, compared=compared)
-    if plan.calibration is None:
-        return _write(export, plain, draft, recipe)
-    scales, record = calibrate_draft(
-        plain, plan.calibration, draft.vocab_size, export.progress, plan.options.num_threads
-    )
-    return replace(_write(export, plain, draft, recipe, scales), calibration=record)
-
-
-def _surroundings(export: _Export, target: EngineEntry) -> Surroundings:
-    """The target and the tokenizer that draft recipes are measured with."""
-    plan = export.plan
-    return Surroundings(
-        directory=export.directory,
-        target=target,
-        tokenizer_file=export.directory / "tokenizer.json",
-        chat_template=plan.tokenizer.chat_template,
-        special_tokens=plan.tokenizer.special_tokens,
-        eos_token_ids=plan.tokenizer.eos_token_ids,
-        num_threads=plan.options.num_threads,
-        device=check_device(plan.options),
-    )
-
-
-def _note_kept(export: _Export, kept: list[str], name: str) -> tuple[str, ...]:
-    """Tell of weights that stay float32, if any."""
-    if not kept:
-        return ()
-    first = ", ".join(kept[:3]) + (", ..." if len(kept) > 3 else "")
-    note = (
-        f"{len(kept)} weights of the {name} stay fp32: their values exceed FP16's range ({first})"
-    )
-    return (export.note(note),)
 
 
 def _clear(scratch: Path) -> None:
