@@ -11,9 +11,13 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import shell_complete
+
+from specdec.cli.command import completion_variable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,16 +43,22 @@ _USAGE_CODES = frozenset({30, 31, 41})
 
 def invoke(command: click.Command, arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code; `arguments` default to the process's own."""
+    if not _has_streams():
+        return EXIT_FAILED
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
     given = sys.argv[1:] if arguments is None else list(arguments)
+    name = command.name or "specdec"
+    variable = completion_variable(name)
+    if variable in os.environ:  # a shell wants a word completed
+        return shell_complete(command, {}, name, variable, os.environ[variable])
     try:
         # Not `command.main`: it has its own mind about Ctrl-C and closed pipes.
-        with command.make_context(command.name, given) as context:
+        with command.make_context(name, given) as context:
             code = int(command.invoke(context))
         sys.stdout.flush()
         return code
-    except click.exceptions.Exit as done:  # --help
+    except click.exceptions.Exit as done:  # --help, --version
         return done.exit_code
     except click.UsageError as error:
         error.show()
@@ -65,6 +75,26 @@ def invoke(command: click.Command, arguments: Sequence[str] | None = None) -> in
         if os.environ.get("SPECDEC_DEBUG") == "1":
             raise
         return _explain(error)
+
+
+def _has_streams() -> bool:
+    """Tell whether there is a stdout to print to; a closed stderr is replaced by silence.
+
+    Python gives None for a stream that was closed before the process began. The file descriptors
+    of such streams are taken first, so that no other file is opened as number 0, 1 or 2.
+    """
+    if None not in (sys.stdin, sys.stdout, sys.stderr):
+        return True
+    descriptor = os.open(os.devnull, os.O_RDWR)
+    while descriptor <= 2:
+        descriptor = os.dup(descriptor)
+    os.close(descriptor)
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 (open to the end)
+    if sys.stdout is None:
+        fail("stdout is closed, and there is nowhere to print to; redirect it, to a file say")
+        return False
+    return True
 
 
 def error_console() -> Console:

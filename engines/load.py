@@ -4,82 +4,31 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from types import TracebackType
 
 from specdec.engines.devices import Device, require_provider
 from specdec.engines.engine import Engine
 from specdec.engines.errors import EngineError
+from specdec.engines.loaded import LoadedPackage
 from specdec.engines.onnxruntime.load_cache import writing
 from specdec.engines.onnxruntime.memory import Need, check_gpu_memory
 from specdec.engines.onnxruntime.options import DEFAULT_ORT_OPTIONS, OrtOptions, check_applies
-from specdec.engines.package.manifest import EngineEntry, Manifest
+from specdec.engines.package.manifest import EngineEntry
 from specdec.engines.package.operators import check_operators
 from specdec.engines.package.reader import Package, read_package
 from specdec.engines.package.strict_json import shown
 
-__all__ = ["LoadedPackage", "Package", "load_engines", "load_package", "read_package"]
+__all__ = [
+    "LoadedPackage",
+    "Package",
+    "load_engine",
+    "load_engines",
+    "load_package",
+    "read_package",
+]
 
 _TENSORRT = ("tensorrt", "tensorrt-rtx")
 _BACKENDS = ("onnxruntime", "onnxruntime-tensorrt", *_TENSORRT)
-
-
-@dataclass(frozen=True)
-class LoadedPackage:
-    """A package and its engines; close it, or use it in a `with`, to free them."""
-
-    package: Package
-    target: Engine
-    draft: Engine | None
-    """None when the package has no draft, or none was asked for."""
-    draft_shares_cache: bool
-    """The draft reads and writes the target's KV cache."""
-
-    @property
-    def path(self) -> Path:
-        """The directory, with every link followed."""
-        return self.package.path
-
-    @property
-    def manifest(self) -> Manifest:
-        """The package's manifest."""
-        return self.package.manifest
-
-    @property
-    def tokenizer_path(self) -> Path:
-        """Path of the `tokenizer.json`."""
-        return self.package.tokenizer_path
-
-    @property
-    def chat_template(self) -> str | None:
-        """Text of the chat template (Jinja)."""
-        return self.package.chat_template
-
-    @property
-    def special_tokens(self) -> Mapping[str, str]:
-        """Texts the chat template may name, such as `bos_token`."""
-        return self.package.special_tokens
-
-    def close(self) -> None:
-        """Close the draft, then the target whose cache it may use. Idempotent."""
-        try:
-            if self.draft is not None:
-                self.draft.close()
-        finally:
-            self.target.close()
-
-    def __enter__(self) -> LoadedPackage:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def load_package(
@@ -161,8 +110,10 @@ def load_engines(
     check_gpu_memory(needs)
     for entry in filter(None, (target_entry, draft_entry)):
         if entry.backend not in _TENSORRT:
-            check_operators(package.files[entry.graph], ort.allow_operators)
-    target = _load_engine(
+            graphs = [entry.graph] + ([] if entry.native is None else [entry.native.graph])
+            for name in graphs:
+                check_operators(package.files[name], ort.allow_operators)
+    target = _load_of_package(
         package,
         target_entry,
         name="target",
@@ -173,7 +124,7 @@ def load_engines(
     if draft_entry is None:
         return LoadedPackage(package, target, None, False)
     try:
-        draft = _load_engine(
+        draft = _load_of_package(
             package,
             draft_entry,
             name="draft",
@@ -198,18 +149,34 @@ def _check_runnable(name: str, entry: EngineEntry, device: Device) -> None:
         require_provider(device, tensorrt=entry.backend == "onnxruntime-tensorrt")
 
 
-def _load_engine(
-    package: Package,
+def load_engine(
+    graph: Path,
     entry: EngineEntry,
     *,
     name: str,
     device: Device,
-    num_threads: int | None,
-    options: OrtOptions,
+    native_graph: Path | None = None,
+    num_threads: int | None = None,
     share_cache_with: Engine | None = None,
+    options: OrtOptions = DEFAULT_ORT_OPTIONS,
+    content: str | None = None,
 ) -> Engine:
-    """Build one engine with its backend; `num_threads` concerns engines on the CPU alone."""
-    graph = package.files[entry.graph]
+    """Build one engine with its backend.
+
+    Args:
+        graph: the engine's file.
+        entry: its manifest entry.
+        name: "target" or "draft", for messages.
+        device: where it runs.
+        native_graph: the file that `entry.native` names, if it has one.
+        num_threads: of engines on the CPU.
+        share_cache_with: read and write this engine's KV cache instead of an own one.
+        options: how engines on ONNX Runtime run.
+        content: identifies the graph and its weights in `options.load_cache`.
+
+    Raises:
+        EngineError, DeviceError, MissingDependencyError: as `load_package`.
+    """
     if entry.backend in _TENSORRT:
         from specdec.engines.tensorrt.load import load_tensorrt_engine
 
@@ -219,10 +186,23 @@ def _load_engine(
             name=name,
             device=device,
             share_cache_with=share_cache_with,
-            kernels=_kernels(package, entry, options),
+            kernels=_kernels(entry, content, options),
         )
+    from specdec.engines.native.load import choose_library, load_native_engine
     from specdec.engines.onnxruntime.load import load_ort_engine
 
+    library = choose_library(entry, name, device, options)
+    if library is not None and native_graph is not None:
+        return load_native_engine(
+            native_graph,
+            entry,
+            library,
+            name=name,
+            device=device,
+            num_threads=num_threads,
+            share_cache_with=share_cache_with,
+            options=options,
+        )
     return load_ort_engine(
         graph,
         entry,
@@ -231,17 +211,40 @@ def _load_engine(
         num_threads=num_threads,
         share_cache_with=share_cache_with,
         options=options,
+        content=content,
+    )
+
+
+def _load_of_package(
+    package: Package,
+    entry: EngineEntry,
+    *,
+    name: str,
+    device: Device,
+    num_threads: int | None,
+    options: OrtOptions,
+    share_cache_with: Engine | None = None,
+) -> Engine:
+    return load_engine(
+        package.files[entry.graph],
+        entry,
+        name=name,
+        device=device,
+        native_graph=None if entry.native is None else package.files[entry.native.graph],
+        num_threads=num_threads,
+        share_cache_with=share_cache_with,
+        options=options,
         content=_content(package, entry),
     )
 
 
-def _kernels(package: Package, entry: EngineEntry, options: OrtOptions) -> Path | None:
+def _kernels(entry: EngineEntry, content: str | None, options: OrtOptions) -> Path | None:
     """Where the kernels that TensorRT-RTX compiles for an engine are kept, if they are."""
-    if options.load_cache is None or entry.backend != "tensorrt-rtx":
+    if options.load_cache is None or content is None or entry.backend != "tensorrt-rtx":
         return None
     with writing(options.load_cache):
         options.load_cache.mkdir(parents=True, exist_ok=True)
-    key = hashlib.sha256(_content(package, entry).encode()).hexdigest()[:32]
+    key = hashlib.sha256(content.encode()).hexdigest()[:32]
     return options.load_cache / f"{key}.kernels"
 
 

@@ -28,6 +28,7 @@ __all__ = [
     "write_simulated_package",
 ]
 
+_WHEELS = {"optimum": "optimum-onnx", "onnx_ir": "onnx-ir", "google": "protobuf"}
 _LAZY = {
     "ExportOptions": "options",
     "ExportReport": "report",
@@ -50,8 +51,9 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("specdec"):
             raise
+        package = error.name.partition(".")[0]
         raise MissingDependencyError(
-            f"exporting needs {error.name}, which is not installed; "
-            'run: pip install "specdec[export,cpu]"'
+            f"exporting needs {error.name}, which is not installed; run: pip install "
+            f"{_WHEELS.get(package, package)} (docs/export.md lists all that an export needs)"
         ) from error
     return getattr(module, name)

@@ -16,7 +16,7 @@ were bound once, run, read the logits array. Truncation changes one number.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,7 +26,7 @@ from specdec.engines.devices import Device
 from specdec.engines.engine import EngineInfo, check_forward
 from specdec.engines.errors import EngineError, one_line
 from specdec.engines.in_place import PAST, PRESENT, InPlaceEngine
-from specdec.engines.onnxruntime.binding import HOST, BoundPass, input_devices
+from specdec.engines.onnxruntime.binding import HOST, BoundPass, Pass, input_devices
 from specdec.engines.onnxruntime.captures import Captures
 from specdec.engines.onnxruntime.head import LogitsHead
 from specdec.engines.onnxruntime.kv_buffers import shapes_of, zeroed_values
@@ -49,9 +49,19 @@ class KVCache:
     """The key and value buffers of one model and how much of them is filled."""
 
     buffers: dict[str, Any]
-    """What `zeroed_values` made, by "<layer>.key" and "<layer>.value"."""
+    """What `zeroed_values` made, [slots, kv_heads, capacity, head_size], by "<layer>.key|value"."""
     device: Device
-    length: int = 0
+    lengths: list[int] = field(default_factory=lambda: [0])
+    """Of each slot, in tokens; one slot unless the engine takes the rows of several sequences."""
+
+    @property
+    def length(self) -> int:
+        """Of the first slot: the cache of an engine of one sequence."""
+        return self.lengths[0]
+
+    @length.setter
+    def length(self, length: int) -> None:
+        self.lengths[0] = length
 
 
 class OrtEngine(InPlaceEngine[KVCache]):
@@ -74,7 +84,7 @@ class OrtEngine(InPlaceEngine[KVCache]):
         self._captures = Captures() if captures is None else captures
         self._places = input_devices(session, cache.device)
         self._head = LogitsHead(info.name, cache.device, info.vocab_size, info.logits_width)
-        self._passes: dict[tuple[int, int, bool], BoundPass] = {}
+        self._passes: dict[tuple[int, int, bool], Pass] = {}
         self._retired_bytes = 0
 
     @property
@@ -156,11 +166,10 @@ class OrtEngine(InPlaceEngine[KVCache]):
             raise
 
     def _run(
-        self, token_ids: NDArray[np.int64], num_logits: int, read: Callable[[BoundPass], _Read]
+        self, token_ids: NDArray[np.int64], num_logits: int, read: Callable[[Pass], _Read]
     ) -> _Read:
         """Run a pass that scores `num_logits` rows, or one when none is wanted, and read it."""
-        if self._session is None:
-            raise EngineError(f"the {self._info.name} engine is closed; load the package again")
+        self._require_open()
         past = self._cache.length
         rows = check_forward(self._info, past, token_ids, num_logits)
 
@@ -180,6 +189,10 @@ class OrtEngine(InPlaceEngine[KVCache]):
         self._cache.length = past + rows
         return result
 
+    def _require_open(self) -> None:
+        if self._session is None:
+            raise EngineError(f"the {self._info.name} engine is closed; load the package again")
+
     def _is_captured(self, rows: int, num_logits: int) -> bool:
         """Whether passes of this shape are captured: those that a round makes."""
         return self._captures.active and num_logits > 0 and rows <= _CAPTURED_ROWS
@@ -193,7 +206,7 @@ class OrtEngine(InPlaceEngine[KVCache]):
                 raise
         return work()  # keys and values are written again, at the same places
 
-    def _prepared(self, rows: int, num_logits: int) -> BoundPass:
+    def _prepared(self, rows: int, num_logits: int) -> Pass:
         """The pass of this shape; the least recently used makes room, captured ones stay."""
         captures = self._is_captured(rows, num_logits)
         key = (rows, max(num_logits, 1), captures)
@@ -208,7 +221,7 @@ class OrtEngine(InPlaceEngine[KVCache]):
         self._passes[key] = bound
         return bound
 
-    def _bind(self, rows: int, num_logits: int, captures: bool) -> BoundPass:
+    def _bind(self, rows: int, num_logits: int, captures: bool) -> Pass:
         values = self._cache.buffers.items()
         return BoundPass(
             self._session,

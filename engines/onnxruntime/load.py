@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +24,7 @@ from specdec.engines.onnxruntime.widths import warm
 from specdec.engines.package.entries import EngineEntry
 from specdec.engines.package.external_data import graph_inputs
 
-__all__ = ["load_ort_engine"]
+__all__ = ["load_ort_engine", "own_or_shared_cache"]
 
 _VERIFY_ROWS = 33
 """Most rows of a verification."""
@@ -62,6 +64,11 @@ def load_ort_engine(
             f"the {name} engine's kv_dtype is {entry.kv_dtype!r}; ONNX Runtime engines have "
             f"{' or '.join(_KV_DTYPES)}; export the package again"
         )
+    if options.num_slots > 1:
+        raise EngineError(
+            f"num_slots is {options.num_slots}, and the {name} engine runs on plain ONNX Runtime, "
+            "which takes the rows of one sequence a pass; load with num_slots 1"
+        )
     required = options.cuda_graphs is True
     options, uncaptured = _resolve_graphs(entry, name, device, options)
     plan = None
@@ -84,21 +91,15 @@ def load_ort_engine(
             raise
         uncaptured, options = str(error), replace(options, cuda_graphs=False)
         session = create(options=options)
-    info = entry.info(name, device)
+    if entry.native is not None:
+        _return_freed_memory()
+    info = replace(entry.info(name, device), engine="onnxruntime")
     check_interface(session, entry, name)
     if entry.layout == "concatenated":
         from specdec.engines.onnxruntime.concatenated import ConcatenatedEngine
 
         return ConcatenatedEngine(session, info, entry.prefill_chunk)
-    if share_cache_with is None:
-        cache = KVCache(_allocate(entry, name, device), device)
-    elif isinstance(share_cache_with, OrtEngine):
-        cache = share_cache_with.cache
-    else:
-        raise EngineError(
-            f"the {name} engine cannot share the cache of a {type(share_cache_with).__name__}; "
-            "allowed is an in-place ONNX Runtime engine"
-        )
+    cache = own_or_shared_cache(entry, name, device, share_cache_with)
     captures = Captures(bool(options.cuda_graphs), required=required, uncaptured=uncaptured)
     engine = OrtEngine(session, info, cache, entry.prefill_chunk, options, captures)
     if device.kind == "cuda":
@@ -126,6 +127,37 @@ def _resolve_graphs(
     return replace(options, cuda_graphs=True), None
 
 
+def _return_freed_memory() -> None:
+    """Give the system what folding panels back to matrices has used, where the C library can."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+    if trim is not None:
+        trim(0)
+
+
+def own_or_shared_cache(
+    entry: EngineEntry, name: str, device: Device, share_cache_with: Engine | None, slots: int = 1
+) -> KVCache:
+    """A new KV cache, or that of `share_cache_with`.
+
+    Raises:
+        EngineError: there is no memory for it, or the other engine's cache cannot be shared.
+    """
+    if share_cache_with is None:
+        return KVCache(_allocate(entry, name, device, slots), device, [0] * slots)
+    if not isinstance(share_cache_with, OrtEngine):
+        raise EngineError(
+            f"the {name} engine cannot share the cache of a {type(share_cache_with).__name__}; "
+            "allowed is an in-place ONNX Runtime engine"
+        )
+    cache = share_cache_with.cache
+    if len(cache.lengths) != slots:
+        raise EngineError(
+            f"the {name} engine has {slots} slots and cannot share a cache of "
+            f"{len(cache.lengths)}; num_slots above 1 needs a native target and a native draft"
+        )
+    return cache
+
+
 def _tensorrt_plan(
     graph: Path, entry: EngineEntry, options: OrtOptions, content: str | None
 ) -> TensorRTPlan:
@@ -138,15 +170,15 @@ def _tensorrt_plan(
     return TensorRTPlan(graph_inputs(graph), most, cache)
 
 
-def _allocate(entry: EngineEntry, name: str, device: Device) -> dict[str, Any]:
+def _allocate(entry: EngineEntry, name: str, device: Device, slots: int) -> dict[str, Any]:
     """Zeroed KV buffers on the device."""
-    shape = (1, entry.num_kv_heads, entry.max_length, entry.head_size)
+    shape = (slots, entry.num_kv_heads, entry.max_length, entry.head_size)
     names = [f"{layer}.{part}" for layer in range(entry.num_layers) for part in ("key", "value")]
     try:
         return zeroed_values(dict.fromkeys(names, (shape, entry.kv_dtype)), device)
     except Exception as error:  # MemoryError, or whatever the device's allocator raises
         raise EngineError(
             f"the {name} engine's KV cache of {entry.max_length} tokens needs "
-            f"{entry.kv_cache_bytes / 1e9:.1f} GB on {device}, which cannot be had; export with a "
-            "smaller --max-length"
+            f"{slots * entry.kv_cache_bytes / 1e9:.1f} GB on {device}, which cannot be had; "
+            "export with a smaller --max-length"
         ) from error

@@ -15,6 +15,7 @@ from typing import Any
 
 from specdec.engines.devices import Device, require_provider
 from specdec.engines.errors import DeviceError, EngineError, one_line
+from specdec.engines.forking import outlive_forks
 from specdec.engines.onnxruntime.gpu import (
     SESSION_ENTRIES,
     TensorRTPlan,
@@ -47,6 +48,7 @@ def create_session(
     options: OrtOptions = DEFAULT_ORT_OPTIONS,
     content: str | None = None,
     tensorrt: TensorRTPlan | None = None,
+    library: Path | None = None,
 ) -> Any:
     """Load an ONNX file.
 
@@ -58,6 +60,8 @@ def create_session(
         options: all but `reduce_logits` count here.
         content: identifies the file and its weights in `options.load_cache`; None does not use it.
         tensorrt: let TensorRT's provider run it on a GPU.
+        library: of native operators, for a graph over them. Its weights stay pages of the file,
+            so huge pages and `options.load_cache` have nothing to do.
 
     Returns:
         An `onnxruntime.InferenceSession`.
@@ -85,12 +89,15 @@ def create_session(
         for entry in SESSION_ENTRIES:
             session_options.add_session_config_entry(entry, "1")
         providers = gpu_providers(device, options, tensorrt)
+    elif library is not None:
+        session_options.register_custom_ops_library(str(library))
     elif options.load_cache is not None and content is not None:
         session = _load_mapped(graph, options.load_cache, content, name, num_threads)
         if session is not None:
+            outlive_forks(session)
             return session
     try:
-        with on_huge_pages(device.kind == "cpu" and options.huge_pages):
+        with on_huge_pages(device.kind == "cpu" and options.huge_pages and library is None):
             session = onnxruntime.InferenceSession(
                 str(graph), session_options, providers=providers, enable_fallback=0
             )
@@ -106,6 +113,7 @@ def create_session(
                 f"{cuda_advice(failure)}"
             ) from error
         raise _cannot_load(graph, name, error) from error
+    outlive_forks(session)
     got, wanted = session.get_providers()[0], provider_name(providers[0])
     if got != wanted:
         raise EngineError(

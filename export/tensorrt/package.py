@@ -121,7 +121,7 @@ def half_bytes(graph: Path) -> int | None:
     known = [weight for weight in weights if weight is not None]
     if not any(weight.dtype in (ir.DataType.INT8, ir.DataType.INT4) for weight in known):
         return None
-    return sum(_HALF * weight.size if weight.size > 1 else weight.nbytes for weight in known)
+    return sum(int(_HALF * w.size if w.size > 1 else w.nbytes) for w in known)
 
 
 def widened(name: str, backend: str, plan_bytes: int, half: int | None) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from os import PathLike
 from typing import Any, Literal, get_args
 
 from specdec.engines.engine import Engine
@@ -14,6 +15,7 @@ from specdec.runtime.drafting.draft_length import Savings
 from specdec.runtime.drafting.drafter import Drafter, ModelDrafter, NoDrafter
 from specdec.runtime.drafting.ngram import HybridDrafter, NgramDrafter
 from specdec.runtime.errors import InvalidParameterError, UnsupportedOptionError
+from specdec.runtime.sampling.defaults import ModelDefaults
 from specdec.runtime.sampling.params import SamplingParams
 from specdec.runtime.sampling.randomness import CounterRandom, CoupledRandom, RoundRandom
 from specdec.runtime.text.codec import TextCodec
@@ -35,6 +37,7 @@ class Parts:
     caches: Caches
     codec: TextCodec | None
     eos_token_ids: frozenset[int]
+    defaults: ModelDefaults
     make_random: Callable[[SamplingParams], RoundRandom]
     seed_costs: CostTable
     """Costs a generation with frozen costs uses; measured costs start from them."""
@@ -57,10 +60,16 @@ class Parts:
         shares_cache: bool,
         codec: TextCodec | None,
         eos_token_ids: Iterable[int],
+        defaults: ModelDefaults,
         costs: Mapping[str, Any] | None,
         make_random: Callable[[SamplingParams], RoundRandom] | None,
     ) -> Parts:
         """Check and combine; arguments and errors as `SpeculativeDecoder`."""
+        if isinstance(target, (str, PathLike)):
+            raise InvalidParameterError(
+                f"target is the path {str(target)!r}; an engine is needed here: "
+                "SpeculativeDecoder.load(path) loads a package"
+            )
         if drafter not in get_args(DrafterName) and not hasattr(drafter, "propose"):
             allowed = ", ".join(get_args(DrafterName))
             raise InvalidParameterError(f"drafter is {drafter!r}; allowed is {allowed}")
@@ -83,6 +92,7 @@ class Parts:
             caches=Caches(target, None if shares_cache else draft),
             codec=codec,
             eos_token_ids=ends,
+            defaults=defaults,
             make_random=make_random or _make_random,
             seed_costs=CostTable.from_mapping(costs or {}) or DEFAULT_COSTS,
             draft=draft,
@@ -95,6 +105,14 @@ class Parts:
         reasons = {name: getattr(engine, "uncaptured", None) for name, engine in engines.items()}
         told = [f"{name}: {reason}" for name, reason in reasons.items() if reason]
         return "; ".join(told) or None
+
+    def described(self) -> str:
+        """The target, its context, and who drafts."""
+        info = self.target.info
+        return (
+            f"target {info.name!r} of {info.vocab_size} tokens, {info.max_length} of context, "
+            f"{type(self.drafter).__name__}"
+        )
 
     def check_supported(self, params: SamplingParams) -> None:
         """Raise `UnsupportedOptionError` for an option this decoder cannot honour."""

@@ -81,7 +81,7 @@ def test_token_id_0_is_legal() -> None:
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [
-        ("schema_version", ABSENT, ["schema_version is 'missing'", "allowed is the integer 1"]),
+        ("schema_version", ABSENT, ["is 'missing'", "allowed is an integer, 1 or 2"]),
         ("schema_version", "1", ["schema_version is '1'"]),
         ("schema_version", True, ["schema_version is true"]),
         ("specdec_version", ABSENT, ["manifest.specdec_version is missing"]),
@@ -163,14 +163,14 @@ def test_a_broken_file_entry_is_named(entry: object, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "advice"), [(2, "upgrade specdec"), (10**9, "upgrade specdec"), (0, "export")]
+    ("version", "advice"), [(3, "upgrade specdec"), (10**9, "upgrade specdec"), (0, "export")]
 )
 def test_another_schema_version_is_told_apart(version: int, advice: str) -> None:
     tree = {"schema_version": version, "whatever": "a later format holds"}
     with pytest.raises(PackageVersionError) as caught:
         Manifest.from_json(json.dumps(tree))
     message = assert_one_line(caught.value)
-    assert f"schema_version {version}; this release reads 1" in message
+    assert f"schema_version {version}; this release reads 1 and 2" in message
     assert advice in message
     assert caught.value.code == 12
 
