@@ -18,9 +18,10 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator
-from importlib.metadata import version
 from pathlib import Path
 from typing import BinaryIO
+
+from specdec.engines.release import DISTRIBUTION, VERSION
 
 __all__ = ["PART_BYTES", "write_parts"]
 
@@ -101,15 +102,15 @@ def _wheels(folder: Path, extras: str, dependencies: bool) -> None:
     pip = [sys.executable, "-m", "pip"]
     _run([*pip, "wheel", "--no-deps", "--wheel-dir", str(folder), str(_TOP)])
     if dependencies:
-        wanted = f"specdec[{extras}]=={version('specdec')}"
+        wanted = f"{DISTRIBUTION}[{extras}]=={VERSION}"
         _run([*pip, "download", "--dest", str(folder), "--find-links", str(folder), wanted])
 
 
 def _run_script(extras: str, dependencies: bool) -> str:
     """Where dependencies do not travel, the environment sees those of the machine."""
     if dependencies:
-        return _RUN.format(venv="", install=f"'specdec[{extras}]'")
-    return _RUN.format(venv="--system-site-packages", install="--no-deps specdec")
+        return _RUN.format(venv="", install=f"'{DISTRIBUTION}[{extras}]'")
+    return _RUN.format(venv="--system-site-packages", install=f"--no-deps {DISTRIBUTION}")
 
 
 def _no_caches(folder: str, names: list[str]) -> set[str]:
@@ -124,7 +125,9 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("out", type=Path, help="folder to make")
     parser.add_argument("--tiny", action="store_true", help="sizes for a slow CPU")
-    parser.add_argument("--extras", default="cuda", help="of specdec, such as cuda,tensorrt-rtx")
+    parser.add_argument(
+        "--extras", default="cuda", help="of this distribution, such as cuda,tensorrt-rtx"
+    )
     parser.add_argument(
         "--no-dependencies",
         dest="dependencies",

@@ -10,9 +10,8 @@ from time import perf_counter
 import numpy as np
 from gpu.adapter import export_options, load
 from gpu.parity import decoder_of, pair_text
-from gpu.progress import Steps
 from gpu.ready import is_ready
-from gpu.sections import Recorder, Setup
+from gpu.sections import Recorder, Setup, Steps
 
 from specdec.runtime import SamplingParams
 from specdec.runtime.decoder import SpeculativeDecoder

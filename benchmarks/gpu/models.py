@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 from gpu.adapter import export_options
-from gpu.progress import Steps
 from gpu.ready import ReadyError, is_ready
-from gpu.sections import Recorder, Setup
+from gpu.sections import Recorder, Setup, Steps
 
 __all__ = [
     "MODELS_FOLDER",

@@ -11,11 +11,12 @@ import json
 import math
 import shutil
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from gpu.sections import NotHereError, Recorder, Setup
+
+from specdec.engines.release import VERSION
 
 __all__ = ["ReadyError", "is_ready", "link_into", "make", "read_index"]
 
@@ -45,7 +46,7 @@ def read_index(folder: Path) -> dict[str, Any]:
         raise ReadyError(f"{folder} has no readable {_INDEX} ({error}); {advice}") from error
     if not isinstance(index, dict) or index.get("format") != _FORMAT:
         raise ReadyError(f"{folder / _INDEX} is not of format {_FORMAT}; {advice}")
-    made_by, installed = index.get("specdec_version"), version("specdec")
+    made_by, installed = index.get("specdec_version"), VERSION
     if made_by != installed:
         raise ReadyError(
             f"{folder} was made by specdec {made_by}, and {installed} is installed; install that "
@@ -98,7 +99,7 @@ def make(folder: Path, made_for: str, tiny: bool, say: Callable[[str], None]) ->
         demo_package(setup, recorder)
     index = {
         "format": _FORMAT,
-        "specdec_version": version("specdec"),
+        "specdec_version": VERSION,
         "made_for": made_for,
         "tiny": tiny,
     }

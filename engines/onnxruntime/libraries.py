@@ -67,7 +67,7 @@ def find_tensorrt_libraries(device: Device) -> None:
         "tensorrt",
         f"ONNX Runtime {onnxruntime.__version__} cannot use TensorRT on {device}",
         f"{installed}; install the version whose libnvinfer is named here, such as by "
-        'pip install "specdec[onnxruntime-tensorrt]"',
+        'pip install "tensorrt>=10.15,<11"',
     )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gpu.expected import (
+from gpu.synthetic import write_synthetic
+from gpu_arithmetic import (
     GPUS,
     Gpu,
     kernels_of,
@@ -14,7 +15,6 @@ from gpu.expected import (
     round_seconds,
     tokens_per_round,
 )
-from gpu.synthetic import write_synthetic
 
 from specdec.engines.package.external_data import count_operators
 

@@ -8,13 +8,14 @@ import runpy
 import shutil
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import gpu_check
 import pytest
 from gpu.ready import ReadyError, is_ready, link_into, read_index
 from gpu.sections import Setup
+
+from specdec.engines.release import VERSION
 
 TOP = Path(gpu_check.__file__).resolve().parents[1]
 KIT = runpy.run_path(str(TOP / "scripts" / "gpu_kit.py"))
@@ -60,7 +61,7 @@ def test_a_damaged_part_is_named(tmp_path: Path) -> None:
 
 
 def index(folder: Path, **changes: object) -> Path:
-    known = {"format": 1, "specdec_version": version("specdec"), "made_for": "cuda", "tiny": True}
+    known = {"format": 1, "specdec_version": VERSION, "made_for": "cuda", "tiny": True}
     folder.mkdir()
     (folder / "packages.json").write_text(json.dumps({**known, **changes}))
     return folder

@@ -18,6 +18,14 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
+from tests.engines.tensorrt.double_config import (
+    Allocation,
+    Graphs,
+    RuntimeCache,
+    RuntimeConfig,
+    Specialization,
+)
+
 __all__ = ["DoubleDriver", "make_module"]
 
 
@@ -200,54 +208,6 @@ class _Context:
         return np.frombuffer(memory, dtype).reshape(shape)
 
 
-class _Allocation(enum.Enum):
-    STATIC = 0
-    USER_MANAGED = 2
-
-
-class _Specialization(enum.Enum):
-    LAZY = 0
-    EAGER = 1
-    NONE = 2
-
-
-class _Graphs(enum.Enum):
-    DISABLED = 0
-    WHOLE_GRAPH_CAPTURE = 1
-
-
-class _RuntimeCache:
-    def __init__(self) -> None:
-        self.blob = b"compiled"
-
-    def deserialize(self, blob: bytes) -> bool:
-        if not blob.startswith(b"compiled"):
-            return False
-        self.blob = blob
-        return True
-
-    def serialize(self) -> bytes:
-        return self.blob
-
-
-class _RuntimeConfig:
-    def __init__(self) -> None:
-        self.allocation = _Allocation.STATIC
-        self.dynamic_shapes_kernel_specialization_strategy = _Specialization.LAZY
-        self.cuda_graph_strategy = _Graphs.DISABLED
-        self.cache: _RuntimeCache | None = None
-
-    def set_execution_context_allocation_strategy(self, strategy: _Allocation) -> None:
-        self.allocation = strategy
-
-    def create_runtime_cache(self) -> _RuntimeCache:
-        return _RuntimeCache()
-
-    def set_runtime_cache(self, cache: _RuntimeCache) -> bool:
-        self.cache = cache
-        return True
-
-
 class _Engine:
     """An `ICudaEngine` whose file holds the path of its ONNX graph."""
 
@@ -281,12 +241,12 @@ class _Engine:
     def get_device_memory_size_for_profile_v2(self, index: int) -> int:
         return self.scratch_sizes[index]
 
-    def create_runtime_config(self) -> _RuntimeConfig:
-        return _RuntimeConfig()
+    def create_runtime_config(self) -> RuntimeConfig:
+        return RuntimeConfig()
 
     def create_execution_context(self, how: Any) -> _Context | None:
         managed = getattr(how, "allocation", how)
-        assert managed is _Allocation.USER_MANAGED
+        assert managed is Allocation.USER_MANAGED
         self.contexts.append((_Context(self), how))
         return self.contexts[-1][0]
 
@@ -303,9 +263,9 @@ def make_module(driver: DoubleDriver, version: str, entry: Any) -> Any:
     """A `tensorrt_rtx` whose engines have the profiles of the manifest record `entry`."""
     module = SimpleNamespace(__name__="tensorrt_rtx", __version__=version, DataType=DataType)
     module.ILogger = _Logger
-    module.ExecutionContextAllocationStrategy = _Allocation
-    module.DynamicShapesKernelSpecializationStrategy = _Specialization
-    module.CudaGraphStrategy, module.IRuntimeCache = _Graphs, _RuntimeCache
+    module.ExecutionContextAllocationStrategy = Allocation
+    module.DynamicShapesKernelSpecializationStrategy = Specialization
+    module.CudaGraphStrategy, module.IRuntimeCache = Graphs, RuntimeCache
     module.driver, module.profiles, module.scored = driver, entry.profiles, entry.scored_rows
     module.executed, module.engines = [], []
 
