@@ -31,15 +31,15 @@ def test_ends_that_differ_are_united_with_a_note(llama: Path, tmp_path: Path) ->
     with load_package(package, num_threads=1) as loaded:
         manifest = loaded.manifest
     assert manifest.tokenizer.eos_token_ids == (331, 1)
-    notes = [note for note in manifest.checks["notes"] if "names several ends" in note]
+    notes = [note for note in manifest.checks["notes"] if "every end token" in note]
     assert notes == [
-        f"{source} names several ends (generation_config.json [331], config.json [1], the "
-        "tokenizer [1]); each of them ends a text"
+        "every end token that is named ends a text (generation_config.json says 331; config.json "
+        "says 1; the tokenizer says 1)"
     ]
 
 
 @pytest.mark.parametrize(
-    ("end", "words"), [(335, "id 335, which is no token"), (10**6, "id 1000000, which is no")]
+    ("end", "words"), [(335, "names the end token 335"), (10**6, "names the end token 1000000")]
 )
 def test_an_end_that_is_no_token_is_refused(
     llama: Path, tmp_path: Path, end: int, words: str
@@ -53,7 +53,7 @@ def test_an_end_that_is_no_token_is_refused(
 def test_an_end_without_a_logit_is_refused(tmp_path: Path) -> None:
     source = write_model(tmp_path / "source", "llama", vocab_size=320)
     set_end(source, "generation_config.json", 331)
-    assert "the model has 320 logits" in refused(source, tmp_path)
+    assert "the end token 331, and the vocabulary has ids 0 .. 319" in refused(source, tmp_path)
 
 
 def test_a_package_says_what_was_accounted_for(llama: Path, tmp_path: Path) -> None:
