@@ -125,9 +125,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("out", type=Path, help="folder to make")
     parser.add_argument("--tiny", action="store_true", help="sizes for a slow CPU")
-    parser.add_argument(
-        "--extras", default="cuda", help="of this distribution, such as cuda,tensorrt-rtx"
-    )
+    parser.add_argument("--extras", default="cuda", help="such as cuda,tensorrt-rtx")
     parser.add_argument(
         "--no-dependencies",
         dest="dependencies",
