@@ -1,4 +1,4 @@
-"""What plans hold of quantized weights, and what TensorRT-RTX's parser makes of a cache's length."""
+"""What plans hold of quantized weights, and what the parser makes of a cache's length."""
 
 from __future__ import annotations
 
