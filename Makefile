@@ -16,7 +16,7 @@ INSTALLED_BY := pyproject.toml setup.py scripts/install.py scripts/native_librar
                 $(wildcard engines/native/source/*)
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-fast lint docs pictures wheelhouse clean
+.PHONY: help demo test test-fast lint docs pictures wheelhouse gpu-kit clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ wheelhouse: | $(BIN)/python ## dist/ and wheelhouse/: all that EXTRA (cpu, cuda)
 	rm -rf dist wheelhouse
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 	$(BIN)/python -m pip download --quiet --dest wheelhouse "$$(ls dist/*.whl)[$(EXTRA)]"
+
+gpu-kit: $(VENV)/.installed-dev ## packages, wheels and the GPU check in parts to carry: build/gpu-kit
+	$(BIN)/python scripts/gpu_kit.py build/gpu-kit
 
 clean: ## remove the environment, the demo package and every build output
 	rm -rf $(VENV) packages build dist wheelhouse *.egg-info engines/native/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis

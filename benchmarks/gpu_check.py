@@ -2,6 +2,8 @@
 
     python benchmarks/gpu_check.py [--device cuda:0] [--budget-minutes 8] [--json FILE]
     python benchmarks/gpu_check.py --device cpu --made-for cuda --tiny      # on any machine
+    python benchmarks/gpu_check.py --make-packages DIR     # anywhere, with the extra `export`
+    python benchmarks/gpu_check.py --packages DIR          # on the GPU, without it
 
 Needs no network: models are random, of tiny sizes for parity and of 1.5 B and 7 B weights for
 speed (and the demo model, where it is installed). Progress goes to stderr, a short table to
@@ -28,6 +30,7 @@ from typing import Any
 from gpu.builder import building
 from gpu.plan import BUILT, PARITY, SECTIONS, command
 from gpu.process import run_sections
+from gpu.ready import ReadyError, link_into, make, read_index
 from gpu.sections import Setup
 from gpu.table import table
 
@@ -54,6 +57,16 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"gpu_check: {senseless}", file=sys.stderr)
         return 2
     try:
+        if options.make_packages is not None:
+            make(options.make_packages, options.made_for or "cuda", options.tiny, _say)
+            return 0
+        if options.packages is not None:
+            index = read_index(options.packages)
+            options.made_for, options.tiny = index["made_for"], index["tiny"]
+    except (ReadyError, SpecdecError) as error:
+        print(f"gpu_check: {error}", file=sys.stderr)
+        return 1
+    try:
         device = Device.parse(options.device)
         require_provider(device)
     except SpecdecError as error:
@@ -62,6 +75,8 @@ def main(arguments: list[str] | None = None) -> int:
     names = _chosen(options.only)
     made_for = options.made_for or device.kind
     with _folder(options.work, made_for) as work:
+        if options.packages is not None:
+            link_into(options.packages, work)
         setup = Setup(str(device), made_for, options.tiny, work)
         machine = _machine(setup)
         deadline = began + budget - min(_KEPT_BACK, budget / 10.0)
@@ -85,7 +100,8 @@ def main(arguments: list[str] | None = None) -> int:
                 write_file(options.json, f"{text}\n")
             return document
 
-        with building(setup) if set(names) & set(BUILT) else nullcontext():
+        builds = options.packages is None and set(names) & set(BUILT)
+        with building(setup) if builds else nullcontext():
             results = run_sections(
                 lambda waiting: command(setup, deadline, waiting), names, deadline, store
             )
@@ -111,7 +127,7 @@ def verdict(results: Sequence[dict[str, Any]], chosen: Sequence[str] = _NAMES) -
 def _chosen(only: Sequence[str] | None) -> list[str]:
     """Sections to run, in order; those of the parity part load what the export writes."""
     wanted = set(only or _NAMES)
-    if wanted & set(PARITY):
+    if wanted & {*PARITY, "TensorRT-RTX", "TensorRT provider"}:
         wanted.add("export")
     return [name for name in _NAMES if name in wanted]
 
@@ -122,6 +138,13 @@ def _senseless(options: argparse.Namespace) -> str | None:
         return (
             f"--made-for cpu with --device {options.device}: a GPU does not run packages made for "
             "the CPU; leave --made-for out"
+        )
+    if options.packages is not None and (
+        options.work or options.tiny or options.made_for or options.make_packages
+    ):
+        return (
+            "--packages says by itself what it was made for; leave out --work, --tiny, --made-for "
+            "and --make-packages"
         )
     if not 0.0 < options.budget_minutes < float("inf"):
         return f"--budget-minutes is {options.budget_minutes}; allowed is a number above 0"
@@ -147,6 +170,8 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", action="append", choices=_NAMES, help="this section")
     parser.add_argument("--budget-minutes", type=float, default=8.0)
     parser.add_argument("--json", type=Path, help="write everything here")
+    parser.add_argument("--packages", type=Path, help="run from this folder of --make-packages")
+    parser.add_argument("--make-packages", type=Path, help="make this folder, and check nothing")
     parser.add_argument("--work", type=Path, help="keep, and reuse, the packages in this folder")
     return parser.parse_args(arguments)
 
@@ -195,6 +220,10 @@ def _machine(setup: Setup) -> dict[str, Any]:
         told = f"a GPU of compute capability {machine['compute_capability']}"
     machine["gpu"] = told
     return machine
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _stop(number: int, _: Any) -> None:

@@ -23,6 +23,7 @@ __all__ = ["CudaDevice", "open_driver", "require_memory", "visiting"]
 
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
 _INTEGRATED = 18  # CU_DEVICE_ATTRIBUTE_INTEGRATED
+_DEFAULT_STREAM = 0
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: does not wait for the default stream
 
 
@@ -70,13 +71,17 @@ class CudaDevice:
         """Make the GPU current for the calling thread."""
         self._call("cuCtxSetCurrent", self._context)
 
+    def step_aside(self) -> None:
+        """Make current again what was before; the primary context stays retained."""
+        self._call("cuCtxSetCurrent", self._before)
+
     def release(self) -> None:
         """Give the primary context back."""
         self._call("cuDevicePrimaryCtxRelease_v2", self._device)
 
     def leave(self) -> None:
         """Give the primary context back and make current what was before."""
-        self._call("cuCtxSetCurrent", self._before)
+        self.step_aside()
         self.release()
 
     @property
@@ -103,10 +108,19 @@ class CudaDevice:
         return max(free.value, min(available, total.value)), total.value
 
     def allocate(self, num_bytes: int) -> int:
-        """Zeroed device memory; its address."""
+        """Zeroed device memory; its address.
+
+        The zeros are there when this returns: they are written on the default stream, which streams
+        of `create_stream` do not wait for, so a pass could have written its keys before.
+        """
         pointer = ctypes.c_uint64()
         self._call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(num_bytes))
-        self._call("cuMemsetD8_v2", pointer, ctypes.c_ubyte(0), ctypes.c_size_t(num_bytes))
+        try:
+            self._call("cuMemsetD8_v2", pointer, ctypes.c_ubyte(0), ctypes.c_size_t(num_bytes))
+            self.synchronize(_DEFAULT_STREAM)
+        except BaseException:
+            self.free(pointer.value)
+            raise
         return pointer.value
 
     def free(self, address: int) -> None:

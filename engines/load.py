@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path, PurePosixPath
 
@@ -9,6 +10,7 @@ from specdec.engines.devices import Device, require_provider
 from specdec.engines.engine import Engine
 from specdec.engines.errors import EngineError
 from specdec.engines.loaded import LoadedPackage
+from specdec.engines.onnxruntime.load_cache import writing
 from specdec.engines.onnxruntime.memory import Need, check_gpu_memory
 from specdec.engines.onnxruntime.options import DEFAULT_ORT_OPTIONS, OrtOptions, check_applies
 from specdec.engines.package.manifest import EngineEntry
@@ -179,7 +181,12 @@ def load_engine(
         from specdec.engines.tensorrt.load import load_tensorrt_engine
 
         return load_tensorrt_engine(
-            graph, entry, name=name, device=device, share_cache_with=share_cache_with
+            graph,
+            entry,
+            name=name,
+            device=device,
+            share_cache_with=share_cache_with,
+            kernels=_kernels(entry, content, options),
         )
     from specdec.engines.native.load import choose_library, load_native_engine
     from specdec.engines.onnxruntime.load import load_ort_engine
@@ -229,6 +236,16 @@ def _load_of_package(
         options=options,
         content=_content(package, entry),
     )
+
+
+def _kernels(entry: EngineEntry, content: str | None, options: OrtOptions) -> Path | None:
+    """Where the kernels that TensorRT-RTX compiles for an engine are kept, if they are."""
+    if options.load_cache is None or content is None or entry.backend != "tensorrt-rtx":
+        return None
+    with writing(options.load_cache):
+        options.load_cache.mkdir(parents=True, exist_ok=True)
+    key = hashlib.sha256(content.encode()).hexdigest()[:32]
+    return options.load_cache / f"{key}.kernels"
 
 
 def _content(package: Package, entry: EngineEntry) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specdec.engines.onnxruntime.gpu import find_cuda_libraries
+from specdec.engines.onnxruntime.libraries import find_cuda_libraries
 from specdec.engines.storage.writing import readable_size
 from specdec.export.calibration.texts import CalibrationTexts, load_calibration
 from specdec.export.checks.device import CPU_NOTE, check_device, is_measured_here

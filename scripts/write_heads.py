@@ -4,6 +4,9 @@
 
 They are a few hundred bytes each and kept in the repository, since the runtime that loads them
 has no library to make them with. A test compares them with what this script writes.
+
+The maximum of a row is read at the place that ArgMax or TopK found: on CUDA `ReduceMax` needs
+cuDNN, which recent ONNX Runtimes do without, and reads the row once more.
 """
 
 from __future__ import annotations
@@ -27,8 +30,9 @@ _BODIES = {
         "",
         "int64[1, N] ids, float[1, N] values, float[1, N] ties, float[1, N] total",
         """
-  ids = ArgMax<axis = 2, keepdims = 0> (real)
-  peak = ReduceMax<keepdims = 1> (real, last)
+  place = ArgMax<axis = 2, keepdims = 1> (real)
+  ids = Squeeze (place, last)
+  peak = GatherElements<axis = 2> (real, place)
   values = Squeeze (peak, last)
   is_best = Equal (real, peak)
   counted = Cast<to = 1> (is_best)
@@ -49,7 +53,8 @@ _BODIES = {
         "int64[1, N, C] ids, float[1, N, C] values, double[1, N] mass",
         """
   values, ids = TopK<axis = 2> (real, count)
-  peak = ReduceMax<keepdims = 1> (real, last)
+  first = Constant<value_ints = [0]> ()
+  peak = Gather<axis = 2> (values, first)
   below = Sub (real, peak)
   scaled = Mul (below, inverse_temperature)
   weights = Exp (scaled)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from specdec.engines import Device, LoadedPackage, load_package
-from specdec.engines.cuda_driver import CudaDevice
+from specdec.engines.cuda_driver import visiting
 from specdec.engines.onnxruntime.engine import OrtEngine
 from specdec.engines.onnxruntime.options import OrtOptions
 
@@ -22,7 +22,9 @@ def export_options(kind: str) -> dict[str, Any]:
 
 
 def load(path: Path, device: str, num_threads: int | None = 1, **ort: Any) -> LoadedPackage:
-    """Load a package that this check has built.
+    """Load a package that this check has built; without CUDA graphs unless `ort` says otherwise.
+
+    A section that fails then says nothing of captured passes, which have a section of their own.
 
     Args:
         path: its directory.
@@ -35,7 +37,7 @@ def load(path: Path, device: str, num_threads: int | None = 1, **ort: Any) -> Lo
         device=device,
         num_threads=num_threads,
         verify_checksums=False,
-        ort=OrtOptions(**ort),
+        ort=OrtOptions(**{"cuda_graphs": False, **ort}),
     )
 
 
@@ -49,8 +51,5 @@ def free_memory(device: str) -> int | None:
     place = Device.parse(device)
     if place.kind == "cpu":
         return None
-    gpu = CudaDevice(place.index)
-    try:
+    with visiting(place.index) as gpu:
         return gpu.memory()[0]
-    finally:
-        gpu.release()

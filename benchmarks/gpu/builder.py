@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu.process import end, program, start
+from gpu.ready import is_ready
 from gpu.sections import OutOfTimeError, Recorder, Setup
 from gpu.synthetic import package_name, sizes_of, write_synthetic
 
@@ -68,13 +69,16 @@ def await_package(setup: Setup, recorder: Recorder, name: str) -> Path:
     """Wait for a package.
 
     Raises:
-        RuntimeError: it could not be built, or its builder is no more.
+        RuntimeError: it could not be built, its builder is no more, or it is missing among those
+            that were made before.
         OutOfTimeError: it is still being built when the section's time is over.
     """
     path = setup.work / name
     failed = path.with_name(f"{name}.failed")
     began = time.perf_counter()
     while True:
+        if is_ready(setup) and not path.exists():
+            raise RuntimeError(f"{name} is not among the packages")
         ended = (setup.work / _ENDED).exists()  # asked first: the package may come just before
         if path.exists():
             break

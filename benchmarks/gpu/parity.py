@@ -21,7 +21,16 @@ from specdec.runtime import SamplingParams, SpeculativeDecoder
 from specdec.runtime.audit.exact import PlainReader
 from specdec.runtime.audit.greedy import compare_greedy
 
-__all__ = ["decoder_of", "export", "greedy", "logits", "pair_text"]
+__all__ = [
+    "TOLERANCE",
+    "compare",
+    "decoder_of",
+    "export",
+    "greedy",
+    "logits",
+    "pair_text",
+    "same_text",
+]
 
 TOLERANCE = {"cpu": 1e-4, "fp16": 0.02, "quantized": 0.1}
 """Of the span of the logits: the CPU against itself; FP16 against FP32 arithmetic; a quantized
@@ -78,7 +87,7 @@ def logits(setup: Setup, recorder: Recorder) -> None:
                 first, second = getattr(reference, name), getattr(tested, name)
                 assert first is not None
                 assert second is not None
-                found = _compare(first, second, ids, widths)
+                found = compare(first, second, ids, widths)
                 worst = max(found, key=lambda key: found[key])
                 recorder.figure(f"{pair.name} {name}", found)
                 recorder.check(
@@ -104,7 +113,8 @@ def greedy(setup: Setup, recorder: Recorder) -> None:
                     recorder.shorten(f"further prompts of {pair.name}")
                     break
                 pair_text(recorder, f"{pair.name} {index}", decoder, tested.target, prompt, lengths)
-                _beside_cpu(recorder, f"{pair.name} {index}", (reference, tested), prompt, lengths)
+                name = f"{pair.name} {index} is the CPU's"
+                same_text(recorder, name, (reference, tested), prompt, lengths)
 
 
 def decoder_of(package: LoadedPackage) -> SpeculativeDecoder:
@@ -136,32 +146,43 @@ def pair_text(
         recorder.check(f"{name} K={wanted} is plain", passed, told)
 
 
-def _beside_cpu(
+def same_text(
     recorder: Recorder,
     name: str,
     packages: tuple[LoadedPackage, LoadedPackage],
     prompt: list[int],
     length: int,
 ) -> None:
-    """Check that the device's plain text is the CPU's, up to near-ties of the CPU's logits."""
+    """Check that two packages' plain texts are equal, up to near-ties of the first's logits.
+
+    The logits of the two may differ by rounding: attention splits its work by the total length that
+    it is told, which is fixed in captured passes, and computes otherwise on another device.
+
+    Args:
+        recorder: receives the check.
+        name: of the check.
+        packages: the reference, and the tested one.
+        prompt: ids.
+        length: of the text.
+    """
     params = SamplingParams(max_new_tokens=length, num_draft_tokens=0)
     first, second = (decoder_of(one).generate(prompt, params).token_ids for one in packages)
     same = next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), None)
     if same is None:
-        recorder.check(f"{name} is the CPU's", len(first) == len(second), f"{len(first)} equal")
+        recorder.check(name, len(first) == len(second), f"{len(first)} equal")
         return
     rows = [PlainReader(one.target, prompt).logits(first[:same]).copy() for one in packages]
     second_best, best = np.partition(rows[0], -2)[-2:]
     gap, noise = float(best - second_best), float(np.abs(rows[0] - rows[1]).max())
     sound = noise <= TOLERANCE["fp16"] * float(np.ptp(rows[0]))
     recorder.check(
-        f"{name} is the CPU's",
+        name,
         sound and gap <= _NOISE_FACTOR * noise,
         f"differs at {same}: gap {gap:.2g}, rounding {noise:.2g}",
     )
 
 
-def _compare(
+def compare(
     first: Engine, second: Engine, ids: NDArray[np.int64], widths: range
 ) -> dict[str, float]:
     """Largest difference of two engines by place, as a share of the span of the logits."""

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from gpu.backends import provider, rtx
 from gpu.demo import demo
 from gpu.parity import export, greedy, logits
 from gpu.process import program
@@ -37,6 +38,8 @@ SECTIONS = (
     Section("speed, small", 80, 15, functools.partial(speed_of, 0)),
     Section("speed, large", 110, 30, functools.partial(speed_of, 1)),
     Section("demo", 80, 45, demo),
+    Section("TensorRT-RTX", 30, 3, rtx),
+    Section("TensorRT provider", 40, 3, provider),
 )
 """In this order, with seconds of the usual 8 minutes and the fewest that make sense."""
 PARITY = tuple(section.name for section in SECTIONS[:8])

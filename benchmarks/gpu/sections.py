@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -22,6 +23,7 @@ __all__ = [
     "Result",
     "Section",
     "Setup",
+    "Steps",
     "allotted",
     "play",
 ]
@@ -132,6 +134,27 @@ class Recorder:
         """Note that something was left out for want of time."""
         self.result.status = "shortened"
         self.note(f"no time for {text}")
+
+
+class Steps:
+    """A `specdec.export.Progress` that tells a recorder, lest an export be taken for hung."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    @contextmanager
+    def step(self, name: str, total: float | None = None) -> Iterator[Steps]:
+        """Run a step and tell that it is over."""
+        yield self
+        self._recorder.alive()
+
+    def advance(self, amount: float = 1) -> None:
+        """Tell that a step goes on."""
+        self._recorder.alive()
+
+    def note(self, message: str) -> None:
+        """Show the message."""
+        self._recorder.say(f"  {message}")
 
 
 def _finite(value: Any) -> Any:

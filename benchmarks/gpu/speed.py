@@ -22,6 +22,8 @@ from gpu.passes import pass_seconds
 from gpu.runtime import GRAPHS_WORK
 from gpu.sections import NotHereError, Recorder, Setup
 from gpu.synthetic import package_name, sizes_of
+from gpu_arithmetic import kernels_in, of_this_gpu
+from gpu_arithmetic import pass_seconds as expected_seconds
 
 from specdec.engines import LoadedPackage
 from specdec.engines.load import read_package
@@ -143,6 +145,14 @@ def _passes(package: LoadedPackage, recorder: Recorder) -> None:
     recorder.figure("weights_read", read)
     recorder.figure("bytes_per_second", rate)
     recorder.figure("share_of_copy", share)
+    gpu = of_this_gpu(recorder.result.figures["copy_bytes_per_second"])
+    kernels = kernels_in(package.package.target_graph)
+    expected = {
+        how: expected_seconds(gpu, read, kernels, captured=how == "captured")
+        for how in ("launched", "captured")
+    }
+    recorder.figure("kernels", kernels)
+    recorder.figure("expected_seconds", expected)
     recorder.say(
         f"  plain step {curve['1'] * 1e3:.2f} ms, {rate / 1e9:.1f} GB/s, {share:.0%} of a copy; "
         f"T(5) / T(1) = {curve['5'] / curve['1']:.2f}"

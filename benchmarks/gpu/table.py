@@ -35,11 +35,11 @@ def _head(document: dict[str, Any]) -> Iterator[str]:
 
 
 def _sections(sections: Sequence[dict[str, Any]]) -> Iterator[str]:
-    yield f"{'section':<14}{'status':<11}{'checks':>9}{'seconds':>9}"
+    yield f"{'section':<18}{'status':<11}{'checks':>9}{'seconds':>9}"
     for one in sections:
         passed = sum(check["passed"] for check in one["checks"])
         counted = f"{passed}/{len(one['checks'])}" if one["checks"] else "-"
-        yield f"{one['name']:<14}{one['status']:<11}{counted:>9}{one['seconds']:>9.0f}"
+        yield f"{one['name']:<18}{one['status']:<11}{counted:>9}{one['seconds']:>9.0f}"
         bad = [check for check in one["checks"] if not check["passed"]]
         for check in bad[:4]:
             yield f"  FAILED {check['name']}: {check['detail']}"
@@ -63,6 +63,12 @@ def _speeds(sections: Sequence[dict[str, Any]]) -> Iterator[str]:
         )
         yield "T(M) ms  " + "  ".join(f"{rows}: {s * 1e3:.2f}" for rows, s in curve.items())
         yield "; ".join(_steps(figures))
+        if "expected_seconds" in figures:
+            told = ", ".join(
+                f"{how} {seconds * 1e3:.2f} ms"
+                for how, seconds in figures["expected_seconds"].items()
+            )
+            yield f"target step by arithmetic, {figures['kernels']} kernels: {told}"
         yield f"{'draft':<6}{'A':>5}{'K':>6}{'tok/s':>9}{'plain':>8}{'x':>6}{'host':>6}{'kB':>8}"
         lines = figures.get("pairs", [])
         for line in lines:

@@ -76,7 +76,11 @@ SHARED = {
         show_default=True,
         help="Of a CPU: native operators, plain ONNX Runtime, or the former where they run.",
     ),
-    "cuda_graphs": row("--cuda-graphs", is_flag=True, help="Replay short passes as CUDA graphs."),
+    "cuda_graphs": row(
+        "--cuda-graphs/--no-cuda-graphs",
+        default=None,
+        help="Replay short passes on a GPU as CUDA graphs. [where they can be captured]",
+    ),
     "gpu_memory": row(
         "--gpu-memory",
         metavar="GB",

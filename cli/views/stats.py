@@ -38,6 +38,8 @@ def stats_rows(stats: GenerationStats, finish_reason: FinishReason) -> list[tupl
     rows.append(("engine", stats.engine))
     if stats.fallback:
         rows.append(("fallback", stats.fallback))
+    if stats.uncaptured:
+        rows.append(("not captured", stats.uncaptured))
     return rows
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specdec.engines.devices import Device
+from specdec.engines.onnxruntime.kv_buffers import bind_cache
 
 __all__ = ["HOST", "BoundArray", "BoundPass", "Pass", "input_devices"]
 
@@ -109,7 +110,8 @@ class BoundPass:
         Args:
             session: an `onnxruntime.InferenceSession` of an in-place graph.
             places: a result of `input_devices`.
-            cache: `OrtValue` by full name of input or output, past and present alike.
+            cache: buffers of `zeroed_values` by full name of input or output, past and present
+                alike.
             device: where logits are written.
             rows: M.
             num_logits: N, at least 1.
@@ -143,8 +145,7 @@ class BoundPass:
             self._binding.bind_ortvalue_input(name, bound.value)
         self._binding.bind_ortvalue_output("logits", self.logits)
         for name, value in cache.items():
-            bind = self._binding.bind_ortvalue_output
-            (self._binding.bind_ortvalue_input if name in places else bind)(name, value)
+            bind_cache(self._binding, name, value, device, is_input=name in places)
         self._cache = cache  # bound by address: it lives as long as the binding
 
     def run(self, token_ids: NDArray[np.int64], past: int) -> None:

@@ -27,8 +27,11 @@ from specdec.engines.engine import EngineInfo, check_forward
 from specdec.engines.errors import EngineError, one_line
 from specdec.engines.in_place import PAST, PRESENT, InPlaceEngine
 from specdec.engines.onnxruntime.binding import HOST, BoundPass, Pass, input_devices
+from specdec.engines.onnxruntime.captures import Captures
 from specdec.engines.onnxruntime.head import LogitsHead
+from specdec.engines.onnxruntime.kv_buffers import shapes_of, zeroed_values
 from specdec.engines.onnxruntime.options import DEFAULT_ORT_OPTIONS, OrtOptions
+from specdec.engines.onnxruntime.widths import pieces
 from specdec.engines.reduction import ReducedRow, Reduction
 
 __all__ = ["KVCache", "OrtEngine"]
@@ -46,7 +49,7 @@ class KVCache:
     """The key and value buffers of one model and how much of them is filled."""
 
     buffers: dict[str, Any]
-    """`onnxruntime.OrtValue` [slots, kv_heads, capacity, head_size] by "<layer>.key|value"."""
+    """What `zeroed_values` made, [slots, kv_heads, capacity, head_size], by "<layer>.key|value"."""
     device: Device
     lengths: list[int] = field(default_factory=lambda: [0])
     """Of each slot, in tokens; one slot unless the engine takes the rows of several sequences."""
@@ -71,17 +74,23 @@ class OrtEngine(InPlaceEngine[KVCache]):
         cache: KVCache,
         prefill_chunk: int,
         options: OrtOptions = DEFAULT_ORT_OPTIONS,
+        captures: Captures | None = None,
     ) -> None:
         """Wrap a loaded session; `specdec.engines.onnxruntime.load` is the usual way in."""
         self._session = session
         super().__init__(info, cache, prefill_chunk)
         self._options = options
         self._reduces = options.reduce_logits
-        self._captures = options.cuda_graphs and cache.device.kind == "cuda"
+        self._captures = Captures() if captures is None else captures
         self._places = input_devices(session, cache.device)
         self._head = LogitsHead(info.name, cache.device, info.vocab_size, info.logits_width)
         self._passes: dict[tuple[int, int, bool], Pass] = {}
-        self._retired_bytes = self._num_graphs = 0
+        self._retired_bytes = 0
+
+    @property
+    def uncaptured(self) -> str | None:
+        """Why passes on a GPU are not captured as CUDA graphs; else None."""
+        return self._captures.uncaptured
 
     @property
     def bytes_moved(self) -> int:
@@ -92,7 +101,7 @@ class OrtEngine(InPlaceEngine[KVCache]):
     def forward(self, token_ids: NDArray[np.int64], num_logits: int) -> NDArray[np.float32]:
         """See `Engine.forward`; the result is a view of a buffer that the next pass overwrites."""
         if num_logits == 0:
-            self._run(token_ids, 0, lambda _: None)
+            self._append(token_ids)
             return np.empty((1, 0, self._info.logits_width), np.float32)
         return self._run(token_ids, num_logits, self._head.full)
 
@@ -108,7 +117,8 @@ class OrtEngine(InPlaceEngine[KVCache]):
     ) -> list[ReducedRow]:
         """See `ReducingEngine.forward_reduced`."""
         if num_logits == 0:
-            return self._run(token_ids, 0, lambda _: [])
+            self._append(token_ids)
+            return []
         return self._run(token_ids, num_logits, lambda bound: self._head.reduced(bound, reduction))
 
     def beside(self, cache: KVCache | None = None) -> OrtEngine:
@@ -126,7 +136,8 @@ class OrtEngine(InPlaceEngine[KVCache]):
         if self._session is None:
             raise EngineError(f"the {self._info.name} engine is closed; load the package again")
         cache = cache or _empty_like(self._cache, self._info)
-        return OrtEngine(self._session, self._info, cache, self._prefill_chunk, self._options)
+        chunk, options = self._prefill_chunk, self._options
+        return OrtEngine(self._session, self._info, cache, chunk, options, self._captures)
 
     def close(self) -> None:
         """Drop the session, its bindings and, unless shared, the cache."""
@@ -135,6 +146,25 @@ class OrtEngine(InPlaceEngine[KVCache]):
         self._session = None
         self._cache = KVCache({}, self._cache.device)
 
+    def _append(self, token_ids: NDArray[np.int64]) -> None:
+        """Append tokens without logits; beside the host's memory, in passes of fixed widths."""
+        before = self._cache.length
+        rows = check_forward(self._info, before, token_ids, 0)
+        room = self._info.max_length - before
+        on_host = self._cache.device == HOST
+        planned = [(rows, rows)] if on_host else pieces(rows, room, self._prefill_chunk)
+        start = 0
+        try:
+            for tokens, width in planned:
+                ids = np.zeros((1, width), np.int64)
+                ids[:, :tokens] = token_ids[:, start : start + tokens]
+                self._run(ids, 0, lambda _: None)
+                start += tokens
+                self._cache.length = before + start
+        except BaseException:
+            self._cache.length = before
+            raise
+
     def _run(
         self, token_ids: NDArray[np.int64], num_logits: int, read: Callable[[Pass], _Read]
     ) -> _Read:
@@ -142,10 +172,15 @@ class OrtEngine(InPlaceEngine[KVCache]):
         self._require_open()
         past = self._cache.length
         rows = check_forward(self._info, past, token_ids, num_logits)
-        try:
+
+        def work() -> _Read:
             bound = self._prepared(rows, num_logits)
             bound.run(token_ids, past)
-            result = read(bound)
+            return read(bound)
+
+        captured = self._is_captured(rows, num_logits)
+        try:
+            result = self._captured_or_not(work) if captured else self._captures.run(work)
         except Exception as error:  # the binding raises a dozen unrelated classes
             raise EngineError(
                 f"the {self._info.name} engine failed on {rows} rows at position {past}: "
@@ -158,9 +193,22 @@ class OrtEngine(InPlaceEngine[KVCache]):
         if self._session is None:
             raise EngineError(f"the {self._info.name} engine is closed; load the package again")
 
+    def _is_captured(self, rows: int, num_logits: int) -> bool:
+        """Whether passes of this shape are captured: those that a round makes."""
+        return self._captures.active and num_logits > 0 and rows <= _CAPTURED_ROWS
+
+    def _captured_or_not(self, work: Callable[[], _Read]) -> _Read:
+        """Do `work`, once more without CUDA graphs where capturing is what failed."""
+        try:
+            return self._captures.run(work)
+        except Exception as error:
+            if not self._captures.give_up(error):
+                raise
+        return work()  # keys and values are written again, at the same places
+
     def _prepared(self, rows: int, num_logits: int) -> Pass:
         """The pass of this shape; the least recently used makes room, captured ones stay."""
-        captures = self._captures and num_logits > 0 and rows <= _CAPTURED_ROWS
+        captures = self._is_captured(rows, num_logits)
         key = (rows, max(num_logits, 1), captures)
         bound = self._passes.pop(key, None)
         if bound is None:
@@ -189,27 +237,20 @@ class OrtEngine(InPlaceEngine[KVCache]):
 
     def _run_options(self, captures: bool) -> Any:
         """Number of the CUDA graph of a pass, -1 for none; None where graphs are not captured."""
-        if not self._captures:
+        if not self._options.cuda_graphs:
             return None
         from onnxruntime import RunOptions
 
-        self._num_graphs += captures
+        number = self._captures.number() if captures else -1
         options = RunOptions()
-        options.add_run_config_entry("gpu_graph_id", str(self._num_graphs if captures else -1))
+        options.add_run_config_entry("gpu_graph_id", str(number))
         return options
 
 
 def _empty_like(cache: KVCache, info: EngineInfo) -> KVCache:
-    """Zeroed buffers of the same shapes; on the CPU the system hands out pages as they fill."""
-    from onnxruntime import OrtValue
-
-    buffers: dict[str, Any] = {}
+    """Zeroed buffers of the same shapes."""
     try:
-        for name, value in cache.buffers.items():
-            element = value.data_type().removeprefix("tensor(").removesuffix(")")
-            zeros = np.zeros(value.shape(), {"float": "float32"}.get(element, element))
-            place = (cache.device.kind, cache.device.index)
-            buffers[name] = OrtValue.ortvalue_from_numpy(zeros, *place)
+        buffers = zeroed_values(shapes_of(cache.buffers), cache.device)
     except Exception as error:  # MemoryError, or whatever the device's allocator raises
         raise EngineError(
             f"another KV cache of {info.max_length} tokens for the {info.name} engine cannot be "

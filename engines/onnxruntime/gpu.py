@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
-import functools
-import io
 import logging
 import re
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from specdec.engines.devices import TENSORRT, Device
-from specdec.engines.errors import DeviceError, EngineError
+from specdec.engines.errors import EngineError
 from specdec.engines.onnxruntime.options import OrtOptions
 
 __all__ = [
@@ -24,7 +20,6 @@ __all__ = [
     "check_assignment",
     "cuda_advice",
     "cuda_failure",
-    "find_cuda_libraries",
     "gpu_providers",
     "provider_name",
     "provider_options",
@@ -35,6 +30,12 @@ SESSION_ENTRIES = (
     "session.use_device_allocator_for_initializers",  # weights outside the arena
 )
 """Session configuration that is "1" on a GPU."""
+FLASH, EFFICIENT, CUDNN, MATH = 1, 2, 8, 16
+"""Attention kernels, by the bits of the provider's option `sdpa_kernel`."""
+SDPA_KERNELS = str(FLASH | EFFICIENT | MATH)
+"""Kernels that attention may use: all but cuDNN's. Left to itself ONNX Runtime takes cuDNN's on
+compute capability 9.0 and later, which builds a plan for every number of rows it meets (55 ms to
+1 s each, for each thread); any explicit value ends that choice."""
 _COSTLY = {
     *("MatMul", "Gemm", "MatMulNBits", "MatMulInteger", "DynamicQuantizeMatMul", "FusedMatMul"),
     *("GroupQueryAttention", "Attention", "MultiHeadAttention"),
@@ -89,45 +90,6 @@ class TensorRTPlan:
             _log.warning("building a TensorRT engine for the %s, once, into %s", name, self.cache)
 
 
-def find_cuda_libraries(device: Device) -> None:
-    """Load CUDA and cuDNN, from NVIDIA's Python packages where those are installed.
-
-    ONNX Runtime itself goes on without a GPU when a library is missing.
-
-    Args:
-        device: the GPU, for messages.
-
-    Raises:
-        DeviceError: a library that the provider needs is missing; the message says which.
-    """
-    import onnxruntime
-
-    _preload(onnxruntime)
-    folder = Path(onnxruntime.__file__).parent / "capi"
-    shared, provider = (
-        folder / f"libonnxruntime_providers_{name}.so" for name in ("shared", "cuda")
-    )
-    if not provider.is_file():  # another build or system: ONNX Runtime will say it
-        return
-    try:
-        ctypes.CDLL(str(shared), mode=ctypes.RTLD_GLOBAL)
-        ctypes.CDLL(str(provider))
-    except OSError as error:
-        raise DeviceError(
-            f"ONNX Runtime {onnxruntime.__version__} cannot use {device}: {error}; install the "
-            "CUDA and cuDNN it was built for, such as by "
-            'pip install "onnxruntime-gpu[cuda,cudnn]"'
-        ) from error
-
-
-@functools.cache
-def _preload(onnxruntime: Any) -> None:
-    """Load the libraries once a process; a missing one is printed, so stdout is kept clean."""
-    if hasattr(onnxruntime, "preload_dlls"):
-        with redirect_stdout(io.StringIO()):
-            onnxruntime.preload_dlls()
-
-
 def cuda_advice(failure: str) -> str:
     """What to do about a result of `cuda_failure`."""
     if "out of memory" in failure:
@@ -157,13 +119,14 @@ def provider_name(provider: Any) -> str:
 def provider_options(device: Device, options: OrtOptions) -> dict[str, str]:
     """Options of the CUDA provider.
 
-    FP32 products stay FP32 (TF32 keeps 10 bits of 23), and the arena grows by what is asked for:
-    doubling it would waste an edge device's memory.
+    FP32 products stay FP32 (TF32 keeps 10 bits of 23), attention is one of `SDPA_KERNELS`, and the
+    arena grows by what is asked for: doubling it would waste an edge device's memory.
     """
     chosen = {
         "device_id": str(device.index),
         "use_tf32": "0",
         "arena_extend_strategy": "kSameAsRequested",
+        "sdpa_kernel": SDPA_KERNELS,
     }
     if options.cuda_graphs:
         chosen["enable_cuda_graph"] = "1"

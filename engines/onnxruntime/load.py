@@ -5,20 +5,22 @@ from __future__ import annotations
 import ctypes
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from specdec.engines.devices import Device
 from specdec.engines.engine import Engine
 from specdec.engines.errors import EngineError
+from specdec.engines.onnxruntime.captures import Captures
 from specdec.engines.onnxruntime.engine import KVCache, OrtEngine
 from specdec.engines.onnxruntime.gpu import TensorRTPlan
 from specdec.engines.onnxruntime.interface import check_interface
+from specdec.engines.onnxruntime.kv_buffers import zeroed_values
 from specdec.engines.onnxruntime.load_cache import cache_folder, writing
 from specdec.engines.onnxruntime.options import DEFAULT_ORT_OPTIONS, OrtOptions
-from specdec.engines.onnxruntime.session import create_session
+from specdec.engines.onnxruntime.session import CaptureRefusedError, create_session
+from specdec.engines.onnxruntime.widths import warm
 from specdec.engines.package.entries import EngineEntry
 from specdec.engines.package.external_data import graph_inputs
 
@@ -67,25 +69,28 @@ def load_ort_engine(
             f"num_slots is {options.num_slots}, and the {name} engine runs on plain ONNX Runtime, "
             "which takes the rows of one sequence a pass; load with num_slots 1"
         )
-    if options.cuda_graphs and device.kind == "cuda" and entry.layout != "in_place":
-        raise EngineError(
-            f"CUDA graphs need fixed buffers, and the {name} engine's layout is {entry.layout!r}; "
-            "load without cuda_graphs"
-        )
+    required = options.cuda_graphs is True
+    options, uncaptured = _resolve_graphs(entry, name, device, options)
     plan = None
     if entry.backend == "onnxruntime-tensorrt" and device.kind == "cuda":
-        options = replace(options, cuda_graphs=False)  # TensorRT's provider has none of these
         plan = _tensorrt_plan(graph, entry, options, content)
         plan.warn(name)
-    session = create_session(
+    create = partial(
+        create_session,
         graph,
         name=name,
         device=device,
         num_threads=num_threads,
-        options=options,
         content=content,
         tensorrt=plan,
     )
+    try:
+        session = create(options=options)
+    except CaptureRefusedError as error:
+        if required:
+            raise
+        uncaptured, options = str(error), replace(options, cuda_graphs=False)
+        session = create(options=options)
     if entry.native is not None:
         _return_freed_memory()
     info = replace(entry.info(name, device), engine="onnxruntime")
@@ -95,7 +100,31 @@ def load_ort_engine(
 
         return ConcatenatedEngine(session, info, entry.prefill_chunk)
     cache = own_or_shared_cache(entry, name, device, share_cache_with)
-    return OrtEngine(session, info, cache, entry.prefill_chunk, options)
+    captures = Captures(bool(options.cuda_graphs), required=required, uncaptured=uncaptured)
+    engine = OrtEngine(session, info, cache, entry.prefill_chunk, options, captures)
+    if device.kind == "cuda":
+        warm(engine)
+    return engine
+
+
+def _resolve_graphs(
+    entry: EngineEntry, name: str, device: Device, options: OrtOptions
+) -> tuple[OrtOptions, str | None]:
+    """The options with `cuda_graphs` True or False, and why not where nobody said so.
+
+    Raises:
+        EngineError: they are asked for, and the engine's buffers are not fixed.
+    """
+    if device.kind != "cuda" or options.cuda_graphs is False:
+        return replace(options, cuda_graphs=False), None
+    if entry.backend == "onnxruntime-tensorrt":
+        return replace(options, cuda_graphs=False), "TensorRT's provider runs the passes"
+    if entry.layout != "in_place":
+        reason = f"CUDA graphs need fixed buffers, and the {name} engine's layout is {entry.layout}"
+        if options.cuda_graphs:
+            raise EngineError(f"{reason}; load without cuda_graphs")
+        return replace(options, cuda_graphs=False), reason
+    return replace(options, cuda_graphs=True), None
 
 
 def _return_freed_memory() -> None:
@@ -142,21 +171,14 @@ def _tensorrt_plan(
 
 
 def _allocate(entry: EngineEntry, name: str, device: Device, slots: int) -> dict[str, Any]:
-    """Zeroed KV buffers on the device; on the CPU the system hands out pages as they fill."""
-    from onnxruntime import OrtValue
-
+    """Zeroed KV buffers on the device."""
     shape = (slots, entry.num_kv_heads, entry.max_length, entry.head_size)
-    buffers: dict[str, Any] = {}
+    names = [f"{layer}.{part}" for layer in range(entry.num_layers) for part in ("key", "value")]
     try:
-        for layer in range(entry.num_layers):
-            for part in ("key", "value"):
-                zeros = np.zeros(shape, entry.kv_dtype)
-                value = OrtValue.ortvalue_from_numpy(zeros, device.kind, device.index)
-                buffers[f"{layer}.{part}"] = value
+        return zeroed_values(dict.fromkeys(names, (shape, entry.kv_dtype)), device)
     except Exception as error:  # MemoryError, or whatever the device's allocator raises
         raise EngineError(
             f"the {name} engine's KV cache of {entry.max_length} tokens needs "
             f"{slots * entry.kv_cache_bytes / 1e9:.1f} GB on {device}, which cannot be had; "
             "export with a smaller --max-length"
         ) from error
-    return buffers

@@ -33,9 +33,10 @@ class OrtOptions:
         EngineError: a value is not allowed; the message says which are.
     """
 
-    cuda_graphs: bool = False
+    cuda_graphs: bool | None = None
     """Capture the passes of a few rows as CUDA graphs and replay them: no launch of single
-    kernels. Needs a graph that runs on the GPU in its entirety."""
+    kernels. Needs a graph that runs on the GPU in its entirety. True makes what cannot be captured
+    an error; None runs it without, and the statistics of a generation say why."""
     gpu_memory_limit: int | None = None
     """Bytes of an engine's arena on the GPU, which serves what its nodes compute; weights, KV
     cache and logits lie outside it. None for no limit."""
@@ -55,14 +56,16 @@ class OrtOptions:
     load_cache: Path | None = None
     """Directory for what the first load makes and later ones need not: for the CPU, graphs as ONNX
     Runtime optimized them, which are mapped, in about half the time, their pages shared between
-    processes; for TensorRT's provider, its engines. Needs verified checksums."""
+    processes; for TensorRT's provider, its engines; for TensorRT-RTX, kernels that it compiled.
+    Needs verified checksums."""
 
     allow_operators: tuple[str, ...] = ()
     """Operators that the package's graphs may hold beside those that exports write, such as
     ("Loop", "com.microsoft.Sampling"); see `engines.package.operators`."""
 
     def __post_init__(self) -> None:
-        _check_type("cuda_graphs", self.cuda_graphs, bool, "True or False")
+        if self.cuda_graphs is not None:
+            _check_type("cuda_graphs", self.cuda_graphs, bool, "None, True or False")
         _check_type("allow_cpu_fallback", self.allow_cpu_fallback, bool, "True or False")
         _check_type("huge_pages", self.huge_pages, bool, "True or False")
         if self.reduce_logits is not None:
@@ -114,7 +117,10 @@ def check_applies(
     on_cpu = kinds & {("onnxruntime", "cpu"), ("onnxruntime-tensorrt", "cpu")}
     in_place = any(entry.layout == "in_place" for entry, _ in engines)
     applies = {
-        "cuda_graphs": (cuda in kinds, "an engine of backend onnxruntime on a GPU"),
+        "cuda_graphs": (
+            cuda in kinds or not options.cuda_graphs,
+            "an engine of backend onnxruntime on a GPU",
+        ),
         "gpu_memory_limit": (cuda in kinds, "an engine of backend onnxruntime on a GPU"),
         "allow_cpu_fallback": (on_gpu, "an engine of ONNX Runtime on a GPU"),
         "reduce_logits": ((on_gpu or on_cpu) and in_place, "an in-place engine of ONNX Runtime"),
@@ -122,7 +128,10 @@ def check_applies(
         "huge_pages": (on_cpu, "an engine on the CPU"),
         "engine": (on_cpu, "an engine on the CPU"),
         "num_slots": (on_cpu and in_place, "an in-place engine on the CPU"),
-        "load_cache": (on_cpu or tensorrt in kinds, "an engine on the CPU or for TensorRT"),
+        "load_cache": (
+            on_cpu or kinds & {tensorrt, ("tensorrt-rtx", "cuda")},
+            "an engine on the CPU or for TensorRT",
+        ),
     }
     for field in fields(options):
         value = getattr(options, field.name)

@@ -22,17 +22,21 @@ from specdec.engines.onnxruntime.gpu import (
     check_assignment,
     cuda_advice,
     cuda_failure,
-    find_cuda_libraries,
     gpu_providers,
     provider_name,
 )
 from specdec.engines.onnxruntime.huge_pages import on_huge_pages
+from specdec.engines.onnxruntime.libraries import find_cuda_libraries, find_tensorrt_libraries
 from specdec.engines.onnxruntime.load_cache import discard, mapped_graph
 from specdec.engines.onnxruntime.options import DEFAULT_ORT_OPTIONS, MAX_THREADS, OrtOptions
 
-__all__ = ["create_session"]
+__all__ = ["CaptureRefusedError", "create_session"]
 
 _log = logging.getLogger(__name__)
+
+
+class CaptureRefusedError(EngineError):
+    """ONNX Runtime does not capture this graph, parts of which run elsewhere, as CUDA graphs."""
 
 
 def create_session(
@@ -65,6 +69,7 @@ def create_session(
     Raises:
         MissingDependencyError: no ONNX Runtime, or one without the device's provider.
         DeviceError: the device is not on this machine, or CUDA's libraries are not.
+        CaptureRefusedError: `options.cuda_graphs` is True, and the graph cannot be captured.
         EngineError: the file cannot be loaded, or another provider would run it or, unless
             allowed, the parts of it that take the time.
     """
@@ -79,6 +84,8 @@ def create_session(
     providers: list[Any] = [device.provider]
     if device.kind == "cuda":
         find_cuda_libraries(device)
+        if tensorrt is not None:
+            find_tensorrt_libraries(device)
         for entry in SESSION_ENTRIES:
             session_options.add_session_config_entry(entry, "1")
         providers = gpu_providers(device, options, tensorrt)
@@ -96,7 +103,7 @@ def create_session(
             )
     except Exception as error:  # the binding raises a dozen unrelated classes
         if options.cuda_graphs and device.kind == "cuda" and "graph capture" in str(error):
-            raise EngineError(
+            raise CaptureRefusedError(
                 f"the {name} engine cannot be captured as CUDA graphs, since parts of it run on "
                 f"the CPU; load without cuda_graphs ({one_line(error)})"
             ) from error

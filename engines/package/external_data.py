@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +24,13 @@ from specdec.engines.package.fields import path_problem
 from specdec.engines.package.files import open_regular, unreadable
 from specdec.engines.package.strict_json import shown
 
-__all__ = ["check_external_data", "external_locations", "graph_inputs", "graph_operators"]
+__all__ = [
+    "check_external_data",
+    "count_operators",
+    "external_locations",
+    "graph_inputs",
+    "graph_operators",
+]
 
 _MESSAGES: dict[str, dict[int, str]] = {
     "ModelProto": {7: "GraphProto", 20: "TrainingInfoProto", 25: "FunctionProto"},
@@ -112,13 +119,22 @@ def graph_operators(graph: Path) -> set[tuple[str, str]]:
     Raises:
         PackageError: as `external_locations`.
     """
+    return set(count_operators(graph))
+
+
+def count_operators(graph: Path) -> Counter[tuple[str, str]]:
+    """Return the number of nodes by (domain, name), as `graph_operators`.
+
+    Raises:
+        PackageError: as `external_locations`.
+    """
     with _scanned(graph) as data:
-        return {
+        return Counter(
             operator
             for kind, start, end in _messages(data)
             if kind == "NodeProto"
             for operator in _operators(data, start, end)
-        }
+        )
 
 
 @contextmanager

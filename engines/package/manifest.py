@@ -48,6 +48,7 @@ _SINCE_2 = (
     ("engines", "draft", "native"),
 )
 
+
 @dataclass(frozen=True)
 class Manifest:
     """A whole `specdec.json`, valid once it exists.

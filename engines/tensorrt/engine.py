@@ -6,9 +6,10 @@
     logits        float32 [1, N, width]
 
 Everything is allocated once: device buffers for the widest pass, pinned host arrays beside them,
-one execution context a profile, one stream. A pass queues its copies and its execution on the
-stream; only a pass whose logits are wanted is waited for, so that a prompt is prefilled, and a
-draft catches up, while the host goes on. Truncation changes one number.
+one execution context a profile, scratch memory that all contexts use, one stream. A pass queues one
+copy of all its inputs, which lie in one block, and its execution on the stream; only a pass whose
+logits are wanted is waited for, so that a prompt is prefilled, and a draft catches up, while the
+host goes on. Truncation changes one number.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from specdec.engines.engine import EngineInfo, check_forward
 from specdec.engines.errors import DeviceError, EngineError, one_line
 from specdec.engines.in_place import PAST, PRESENT, InPlaceEngine
 from specdec.engines.package.build_record import TensorRTEntry
+from specdec.engines.tensorrt.contexts import RuntimeCache, make_context, scratch_bytes
 from specdec.engines.tensorrt.passes import Pass, plan_passes
 
 __all__ = ["DeviceCache", "TensorRTEngine", "free_cache"]
@@ -48,29 +50,58 @@ class _Buffer:
     host: NDArray[Any]
 
 
+_ALIGNMENT = 256
+"""Of the addresses that TensorRT takes."""
+
+
 @dataclass
 class _Buffers:
-    """The buffers of an engine; freed together."""
+    """The buffers of an engine; freed together.
+
+    Attributes:
+        inputs: the block that holds all inputs.
+        scratch: address of the memory that contexts compute in.
+    """
 
     device: CudaDevice
     by_name: dict[str, _Buffer] = field(default_factory=dict)
+    blocks: list[_Buffer] = field(default_factory=list)
+    scratch: int = 0
 
-    def add(self, name: str, size: int, dtype: Any) -> None:
-        """Allocate `size` elements on both sides."""
-        address = self.device.allocate(size * np.dtype(dtype).itemsize)
+    @property
+    def inputs(self) -> _Buffer:
+        return self.blocks[0]
+
+    def add(self, parts: dict[str, tuple[int, Any]]) -> None:
+        """Allocate a block on both sides that holds (elements, dtype) by name."""
+        places: dict[str, int] = {}
+        end = 0
+        for name, (size, dtype) in parts.items():
+            places[name] = end
+            num_bytes = size * np.dtype(dtype).itemsize
+            end += -(-num_bytes // _ALIGNMENT) * _ALIGNMENT
+        address = self.device.allocate(end)
         try:
-            host = self.device.pinned((size,), dtype)
+            block = _Buffer(address, self.device.pinned((end,), np.uint8))
         except BaseException:
             self.device.free(address)
             raise
-        self.by_name[name] = _Buffer(address, host)
+        self.blocks.append(block)
+        for name, (size, dtype) in parts.items():
+            place = places[name]
+            host = block.host[place : place + size * np.dtype(dtype).itemsize].view(dtype)
+            self.by_name[name] = _Buffer(address + place, host)
 
     def free(self) -> None:
         """Free everything, once."""
-        while self.by_name:
-            _, buffer = self.by_name.popitem()
-            self.device.free(buffer.address)
-            self.device.free_pinned(buffer.host)
+        self.by_name.clear()
+        while self.blocks:
+            block = self.blocks.pop()
+            self.device.free(block.address)
+            self.device.free_pinned(block.host)
+        if self.scratch:
+            self.device.free(self.scratch)
+            self.scratch = 0
 
 
 class TensorRTEngine(InPlaceEngine[DeviceCache]):
@@ -85,6 +116,8 @@ class TensorRTEngine(InPlaceEngine[DeviceCache]):
         prefill_chunk: int,
         *,
         owns_cache: bool,
+        trt: Any,
+        kernels: RuntimeCache | None = None,
     ) -> None:
         """Make contexts and buffers for a deserialized engine.
 
@@ -95,11 +128,14 @@ class TensorRTEngine(InPlaceEngine[DeviceCache]):
             cache: the key and value buffers.
             prefill_chunk: rows per pass that suit a long prompt.
             owns_cache: free the cache, its stream and the GPU on `close`.
+            trt: the module of the library.
+            kernels: what TensorRT-RTX compiled; it is saved on `close`.
         """
         super().__init__(info, cache, prefill_chunk)
         self._entry = profiles
         self._owns_cache = owns_cache
         self._engine = engine
+        self._trt, self._kernels = trt, kernels
         self._buffers = _Buffers(cache.device)
         self._contexts: list[Any] = []
         self._shapes: list[tuple[int, int]] = []
@@ -149,6 +185,8 @@ class TensorRTEngine(InPlaceEngine[DeviceCache]):
         device = self._cache.device
         device.activate()
         device.synchronize(self._cache.stream)
+        if self._kernels is not None:
+            self._kernels.save()
         self._contexts.clear()
         self._engine = None
         self._buffers.free()
@@ -161,20 +199,26 @@ class TensorRTEngine(InPlaceEngine[DeviceCache]):
         names = {
             self._engine.get_tensor_name(index) for index in range(self._engine.num_io_tensors)
         }
-        self._buffers.add("input_ids", rows, np.int64)
-        if "position_ids" in names:
-            self._buffers.add("position_ids", rows, np.int64)
-        self._buffers.add("seqlens_k", 1, np.int32)
-        self._buffers.add("logit_rows", scored, np.int64)
-        self._buffers.add("logits", scored * self._info.logits_width, np.float32)
+        inputs: dict[str, tuple[int, Any]] = {
+            "seqlens_k": (1, np.int32),
+            "input_ids": (rows, np.int64),
+            "position_ids": (rows, np.int64),
+            "logit_rows": (scored, np.int64),
+        }
+        self._buffers.add({name: part for name, part in inputs.items() if name in names})
+        self._buffers.add({"logits": (scored * self._info.logits_width, np.float32)})
+        self._scratch_bytes = scratch_bytes(self._engine, len(self._entry.profiles))
+        self._buffers.scratch = self._cache.device.allocate(max(self._scratch_bytes, 1))
 
     def _make_context(self, profile: int) -> Any:
-        context = self._engine.create_execution_context()
+        highest = self._entry.profiles[profile][2]
+        context = make_context(self._trt, self._engine, highest, self._kernels, self._info.name)
         if context is None:
             raise EngineError(
                 f"TensorRT cannot make a context for the {self._info.name} engine, most likely "
                 "for lack of device memory; free some, or export with a smaller --max-length"
             )
+        context.set_device_memory(self._buffers.scratch, self._scratch_bytes)
         accepted = context.set_optimization_profile_async(profile, self._cache.stream)
         self._cache.device.synchronize(self._cache.stream)
         for name, buffer in self._buffers.by_name.items():
@@ -207,7 +251,8 @@ class TensorRTEngine(InPlaceEngine[DeviceCache]):
             if buffer is not None:
                 host = buffer.host[: values.shape[0]]
                 host[:] = values
-                device.to_device(buffer.address, host, stream)
+        block = self._buffers.inputs
+        device.to_device(block.address, block.host, stream)
         self._set_shapes(step.profile, step.rows, outputs)
         if not self._contexts[step.profile].execute_async_v3(stream):
             raise RuntimeError("TensorRT could not queue the pass")
@@ -240,4 +285,4 @@ def free_cache(cache: DeviceCache) -> None:
         _, address = cache.buffers.popitem()
         cache.device.free(address)
     cache.device.destroy_stream(cache.stream)
-    cache.device.release()
+    cache.device.leave()

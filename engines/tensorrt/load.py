@@ -18,6 +18,7 @@ from specdec.engines.errors import DeviceError, EngineError
 from specdec.engines.in_place import PAST, PRESENT
 from specdec.engines.package.build_record import TensorRTEntry
 from specdec.engines.package.entries import EngineEntry
+from specdec.engines.tensorrt.contexts import RuntimeCache, scratch_bytes
 from specdec.engines.tensorrt.engine import DeviceCache, TensorRTEngine, free_cache
 from specdec.engines.tensorrt.library import collecting_logger, import_tensorrt
 
@@ -33,6 +34,7 @@ def load_tensorrt_engine(
     name: str,
     device: Device,
     share_cache_with: Engine | None = None,
+    kernels: Path | None = None,
     open_device: Callable[[int], CudaDevice] = CudaDevice,
 ) -> TensorRTEngine:
     """Load one engine of a package.
@@ -43,6 +45,7 @@ def load_tensorrt_engine(
         name: "target" or "draft".
         device: a GPU.
         share_cache_with: read and write this engine's KV cache instead of an own one.
+        kernels: file for the kernels that TensorRT-RTX compiles on this machine; None keeps none.
         open_device: opens GPU number N.
 
     Raises:
@@ -69,6 +72,8 @@ def load_tensorrt_engine(
         require_memory(gpu, needed, f"the {name} engine needs", device)
         engine = _deserialize(trt, path, name)
         _check_interface(trt, engine, entry, name)
+        scratch = scratch_bytes(engine, len(built.profiles))
+        require_memory(gpu, own_cache + scratch, f"the {name} engine, loaded, needs", device)
         if share_cache_with is None:
             cache = _make_cache(gpu, entry)
         elif isinstance(share_cache_with, TensorRTEngine):
@@ -81,15 +86,24 @@ def load_tensorrt_engine(
     info = entry.info(name, device)
     owns = share_cache_with is None
     try:
-        made = TensorRTEngine(engine, info, built, cache, entry.prefill_chunk, owns_cache=owns)
+        made = TensorRTEngine(
+            engine,
+            info,
+            built,
+            cache,
+            entry.prefill_chunk,
+            owns_cache=owns,
+            trt=trt,
+            kernels=None if kernels is None else RuntimeCache(kernels),
+        )
     except BaseException:
         if owns:
             free_cache(cache)
         else:
-            gpu.release()
+            gpu.leave()
         raise
     if not owns:
-        gpu.release()  # the cache's owner holds the GPU
+        gpu.leave()  # the cache's owner holds the GPU
     return made
 
 
@@ -113,7 +127,7 @@ def _released_on_error(gpu: CudaDevice) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        gpu.release()
+        gpu.leave()
         raise
 
 

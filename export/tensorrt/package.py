@@ -19,7 +19,7 @@ from specdec.export.options import ExportOptions
 from specdec.export.progress import Progress
 from specdec.export.tensorrt.build import EngineBuild, Profile, build_engine
 
-__all__ = ["build_engines", "engine_profiles", "keep_graphs"]
+__all__ = ["build_engines", "engine_profiles", "half_bytes", "keep_graphs", "widened"]
 
 _NAMES = {
     ir.DataType.FLOAT: "fp32",
@@ -27,6 +27,8 @@ _NAMES = {
     ir.DataType.INT8: "int8",
     ir.DataType.INT4: "int4",
 }
+_HALF = 2
+"""Bytes of an FP16 number."""
 _MOST_DRAFTED = 32
 """Largest K of the runtime; a verification pass has K + 1 rows."""
 _TUNED_VERIFY_ROWS = 5
@@ -90,8 +92,12 @@ def _build(
         options.backend, profiles, options.compute_capabilities, options.timing_cache
     )
     precisions = _precisions(graph)
+    half = half_bytes(graph)
     with progress.step(f"build {name} engine", total=1.0) as step:
         built = build_engine(graph, out, build, step)
+    doubt = widened(name, options.backend, out.stat().st_size, half)
+    if doubt is not None:
+        progress.note(doubt)
     graph.with_name(f"{graph.name}.data").unlink()
     graph.unlink()
     record = TensorRTEntry(
@@ -104,6 +110,39 @@ def _build(
     )
     path = out.relative_to(directory).as_posix()
     return replace(entry, graph=path, backend=options.backend, tensorrt=record)
+
+
+def half_bytes(graph: Path) -> int | None:
+    """Bytes of the weights of a standard graph if its matrices were FP16; None where all are.
+
+    A plan of quantized weights that is as large holds them widened, and reads them so.
+    """
+    weights = [value.const_value for value in ir.load(graph).graph.initializers.values()]
+    known = [weight for weight in weights if weight is not None]
+    if not any(weight.dtype in (ir.DataType.INT8, ir.DataType.INT4) for weight in known):
+        return None
+    return sum(int(_HALF * w.size if w.size > 1 else w.nbytes) for w in known)
+
+
+def widened(name: str, backend: str, plan_bytes: int, half: int | None) -> str | None:
+    """What to say of a plan that may hold quantized weights in FP16; None where it does not.
+
+    `tensorrt` documents weights that are quantized alone for INT4 only. `tensorrt-rtx` keeps INT8
+    weights as they are, and larger plans of its hold a second layout for another profile.
+
+    Args:
+        name: "target" or "draft".
+        backend: that built the plan.
+        plan_bytes: size of the plan.
+        half: see `half_bytes`.
+    """
+    if backend != "tensorrt" or half is None or plan_bytes < half:
+        return None
+    return (
+        f"the {name} engine has {plan_bytes / 1e6:.0f} MB, no less than its weights in FP16 "
+        f"({half / 1e6:.0f} MB): tensorrt may hold them widened, and reads them so in every pass; "
+        "take --draft-precision int4 or int8-qdq"
+    )
 
 
 def _precisions(graph: Path) -> dict[str, str]:

@@ -99,7 +99,9 @@ class Generation:
             token_ids=tuple(output.token_ids),
             finish_reason=output.finish_reason,
             logprobs=output.logprobs,
-            stats=self._recorder.stats(len(self.prompt_ids), len(output.token_ids)),
+            stats=self._recorder.stats(
+                len(self.prompt_ids), len(output.token_ids), self._parts.uncaptured
+            ),
             prompt_token_ids=self.prompt_ids,
             prompt_cut=self._prompt_cut,
         )

@@ -41,6 +41,8 @@ class Parts:
     make_random: Callable[[SamplingParams], RoundRandom]
     seed_costs: CostTable
     """Costs a generation with frozen costs uses; measured costs start from them."""
+    draft: Engine | None = None
+    """The draft model, if there is one."""
     costs: Costs = field(init=False)
     acceptance: AcceptanceTable = field(default_factory=AcceptanceTable)
     savings: Savings = field(default_factory=Savings)
@@ -93,7 +95,16 @@ class Parts:
             defaults=defaults,
             make_random=make_random or _make_random,
             seed_costs=CostTable.from_mapping(costs or {}) or DEFAULT_COSTS,
+            draft=draft,
         )
+
+    @property
+    def uncaptured(self) -> str | None:
+        """Why passes of the engines are not captured as CUDA graphs; see `OrtEngine.uncaptured`."""
+        engines = {"target": self.target, "draft": self.draft}
+        reasons = {name: getattr(engine, "uncaptured", None) for name, engine in engines.items()}
+        told = [f"{name}: {reason}" for name, reason in reasons.items() if reason]
+        return "; ".join(told) or None
 
     def described(self) -> str:
         """The target, its context, and who drafts."""

@@ -50,6 +50,9 @@ class GenerationStats:
     """The reason why decoding was or became plain although there was a draft; else None."""
     engine: str
     """What computed the target: "native avx512", "onnxruntime", or another backend's name."""
+    uncaptured: str | None = None
+    """Why passes on a GPU were not captured as CUDA graphs; None when they were, or no pass was
+    to be."""
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain Python data, ready for JSON."""
@@ -83,8 +86,10 @@ class Recorder:
             self._positions[position][0] += 1
             self._positions[position][1] += position < accepted
 
-    def stats(self, prompt_tokens: int, new_tokens: int) -> GenerationStats:
-        """Freeze the counts."""
+    def stats(
+        self, prompt_tokens: int, new_tokens: int, uncaptured: str | None = None
+    ) -> GenerationStats:
+        """Freeze the counts; `uncaptured` is as in `GenerationStats`."""
         evaluated = sum(pair[0] for pair in self._positions)
         accepted = sum(pair[1] for pair in self._positions)
         seconds = self.meter.seconds
@@ -110,4 +115,5 @@ class Recorder:
             tokens_per_second=new_tokens / decoding if decoding > 0.0 else 0.0,
             fallback=self.fallback,
             engine=self.engine,
+            uncaptured=uncaptured,
         )

@@ -213,6 +213,5 @@ def test_a_section_that_is_busy_at_the_end_is_skipped(monkeypatch: pytest.Monkey
     assert results[0]["notes"] == ["it was stopped: the time was over"]
 
 
-def test_the_copy_moves_what_it_says(tmp_path: Path) -> None:
-    pytest.importorskip("onnx")
-    assert 1e8 < copy_on_device("cpu", 1 << 22, tmp_path) < 1e13
+def test_the_copy_moves_what_it_says() -> None:
+    assert 1e8 < copy_on_device("cpu", 1 << 22) < 1e13

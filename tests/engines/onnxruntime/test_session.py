@@ -30,6 +30,7 @@ from specdec.engines.onnxruntime.gpu import (
 )
 from specdec.engines.onnxruntime.memory import Need, check_gpu_memory
 from specdec.engines.onnxruntime.options import check_applies
+from specdec.engines.package.build_record import TensorRTEntry
 from tests.engines.packages import TARGET_FIELDS, assert_one_line
 from tests.engines.tensorrt.double import DoubleDriver
 from tests.engines.test_devices import HAS_CUDA_BUILD
@@ -43,6 +44,7 @@ def test_options_of_the_cuda_provider() -> None:
         "device_id": "1",
         "use_tf32": "0",
         "arena_extend_strategy": "kSameAsRequested",
+        "sdpa_kernel": "19",
     }
     more = provider_options(GPU, OrtOptions(cuda_graphs=True, gpu_memory_limit=10**9))
     assert more["enable_cuda_graph"] == "1"
@@ -73,6 +75,12 @@ def test_a_session_beside_its_device_is_refused(root: Path) -> None:  # noqa: F8
     assert_one_line(caught.value)
 
 
+RTX = replace(
+    EngineEntry(**TARGET_FIELDS),
+    backend="tensorrt-rtx",
+    graph="target/model.engine",
+    tensorrt=TensorRTEntry("1.7.1", ("8.9",), ((1, 1, 1),), (1,), {"projections": "fp16"}, 1.0),
+)
 ON_CPU = [(EngineEntry(**TARGET_FIELDS), Device("cpu"))]
 ON_GPU = [(EngineEntry(**TARGET_FIELDS), GPU)]
 
@@ -82,10 +90,12 @@ ON_GPU = [(EngineEntry(**TARGET_FIELDS), GPU)]
     [
         ({"cuda_graphs": True}, ON_GPU),
         ({"cuda_graphs": True}, [*ON_GPU, *ON_CPU]),
+        ({"cuda_graphs": False}, ON_CPU),
         ({"gpu_memory_limit": 10**9}, ON_GPU),
         ({"allow_cpu_fallback": True}, ON_GPU),
         ({"reduce_logits": False}, ON_CPU),
         ({"load_cache": "cache"}, ON_CPU),
+        ({"load_cache": "cache"}, [(RTX, GPU)]),
         ({}, []),
     ],
 )
@@ -114,7 +124,7 @@ def test_an_option_without_an_engine_is_an_error(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"cuda_graphs": "false"}, "cuda_graphs is 'false'; allowed is True or False"),
+        ({"cuda_graphs": "false"}, "cuda_graphs is 'false'; allowed is None, True or False"),
         ({"allow_cpu_fallback": 1}, "allow_cpu_fallback is 1; allowed is True or False"),
         ({"reduce_logits": "never"}, "reduce_logits is 'never'; allowed is None, True or False"),
         ({"load_cache": ""}, "load_cache is ''; allowed is None or a path"),

@@ -18,6 +18,14 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
+from tests.engines.tensorrt.double_config import (
+    Allocation,
+    Graphs,
+    RuntimeCache,
+    RuntimeConfig,
+    Specialization,
+)
+
 __all__ = ["DoubleDriver", "make_module"]
 
 
@@ -47,7 +55,8 @@ class DoubleDriver:
         self.capability, self.free_bytes, self.gpus = capability, free, gpus
         self.calls: list[str] = []
         self.live: dict[int, Any] = {}
-        self.queues: dict[int, list[Callable[[], None]]] = {}
+        self.queues: dict[int, list[Callable[[], None]]] = {0: []}
+        """Work by stream; 0 is the default stream, for which no other waits."""
         self.contexts = self.current = 0
         self.integrated = False
         self.fail: dict[str, int] = {}
@@ -100,9 +109,11 @@ class DoubleDriver:
         free._obj.value, total._obj.value = self.free_bytes, 2**33
 
     def _allocate(self, pointer: Any, size: Any) -> None:
-        memory = ctypes.create_string_buffer(b"\xff" * max(_number(size), 1))
-        pointer._obj.value = ctypes.addressof(memory)
-        self.live[ctypes.addressof(memory)] = memory
+        wanted = max(_number(size), 1)
+        memory = ctypes.create_string_buffer(b"\xff" * (wanted + 255))
+        address = -(-ctypes.addressof(memory) // 256) * 256  # as the driver's are
+        pointer._obj.value = address
+        self.live[address] = memory
 
     def do_cuMemAlloc(self, pointer: Any, size: Any) -> None:  # noqa: N802
         self._allocate(pointer, size)
@@ -111,7 +122,8 @@ class DoubleDriver:
         self._allocate(pointer, size)
 
     def do_cuMemsetD8(self, address: Any, value: Any, size: Any) -> None:  # noqa: N802
-        ctypes.memset(_number(address), _number(value), _number(size))
+        numbers = (_number(address), _number(value), _number(size))
+        self.queues[0].append(lambda: ctypes.memset(*numbers) and None)
 
     def do_cuMemFree(self, address: Any) -> None:  # noqa: N802
         del self.live[_number(address)]
@@ -149,6 +161,7 @@ class _Context:
     def __init__(self, engine: _Engine) -> None:
         self.engine, self.profile = engine, -1
         self.addresses: dict[str, int] = {}
+        self.scratch = (0, 0)
         self.shapes: dict[str, tuple[int, ...]] = {}
 
     def set_optimization_profile_async(self, profile: int, stream: int) -> bool:
@@ -156,7 +169,12 @@ class _Context:
         self.profile = profile
         return True
 
+    def set_device_memory(self, memory: int, size: int) -> None:
+        assert memory in self.engine.driver.live
+        self.scratch = (memory, size)
+
     def set_tensor_address(self, name: str, address: int) -> bool:
+        assert address % 256 == 0
         self.addresses[name] = address
         return name in self.engine.nodes
 
@@ -169,6 +187,7 @@ class _Context:
 
     def execute_async_v3(self, stream: int) -> bool:
         shapes = dict(self.shapes)
+        assert self.scratch[1] >= self.engine.scratch_sizes[self.profile]
         assert self.addresses.keys() == self.engine.nodes.keys()
         self.engine.driver.queues[stream].append(lambda: self._execute(shapes))
         self.engine.executed.append((self.profile, shapes["input_ids"][1]))
@@ -205,6 +224,9 @@ class _Engine:
         self.num_optimization_profiles = len(self.profiles)
         self.executed = module.executed
         self.refuses = False
+        self.scratch_sizes = [1000 * (index + 1) for index in range(len(self.profiles))]
+        self.contexts: list[tuple[_Context, Any]] = []
+        """With the strategy or configuration that each was made with."""
         module.engines.append(self)
 
     def get_tensor_name(self, index: int) -> str:
@@ -216,8 +238,17 @@ class _Engine:
     def get_tensor_shape(self, name: str) -> tuple[int, ...]:
         return tuple(size if isinstance(size, int) else -1 for size in self.nodes[name].shape)
 
-    def create_execution_context(self) -> _Context | None:
-        return _Context(self)
+    def get_device_memory_size_for_profile_v2(self, index: int) -> int:
+        return self.scratch_sizes[index]
+
+    def create_runtime_config(self) -> RuntimeConfig:
+        return RuntimeConfig()
+
+    def create_execution_context(self, how: Any) -> _Context | None:
+        managed = getattr(how, "allocation", how)
+        assert managed is Allocation.USER_MANAGED
+        self.contexts.append((_Context(self), how))
+        return self.contexts[-1][0]
 
 
 class _Logger:
@@ -232,6 +263,9 @@ def make_module(driver: DoubleDriver, version: str, entry: Any) -> Any:
     """A `tensorrt_rtx` whose engines have the profiles of the manifest record `entry`."""
     module = SimpleNamespace(__name__="tensorrt_rtx", __version__=version, DataType=DataType)
     module.ILogger = _Logger
+    module.ExecutionContextAllocationStrategy = Allocation
+    module.DynamicShapesKernelSpecializationStrategy = Specialization
+    module.CudaGraphStrategy, module.IRuntimeCache = Graphs, RuntimeCache
     module.driver, module.profiles, module.scored = driver, entry.profiles, entry.scored_rows
     module.executed, module.engines = [], []
 

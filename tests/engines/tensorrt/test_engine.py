@@ -21,6 +21,7 @@ from specdec.engines.errors import (
 )
 from specdec.engines.package.build_record import TensorRTEntry
 from specdec.engines.package.manifest import EngineEntry
+from specdec.engines.tensorrt.contexts import make_context
 from specdec.engines.tensorrt.engine import TensorRTEngine
 from specdec.engines.tensorrt.load import load_tensorrt_engine
 from specdec.runtime import SamplingParams, SpeculativeDecoder
@@ -83,7 +84,8 @@ def machine(traced: Traced, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     yield Machine(traced, driver, module, tmp_path)
     gc.collect()
     assert driver.live == {}, "device or pinned memory leaks"
-    assert driver.queues == {}, "a stream leaks"
+    assert driver.queues == {0: []}, "a stream leaks, or zeros were not waited for"
+    assert driver.current == 0, "a context that was given back is still current"
     assert driver.contexts == 0, "the GPU's context leaks"
 
 
@@ -111,6 +113,74 @@ def test_a_pass_without_logits_is_not_waited_for(machine: Machine) -> None:
     engine.close()
 
 
+def test_one_copy_brings_all_inputs(machine: Machine) -> None:
+    engine = machine.load()
+    machine.driver.calls.clear()
+    engine.forward(IDS[:, :5], 2)
+    assert machine.driver.calls.count("cuMemcpyHtoDAsync_v2") == 1
+    assert machine.driver.calls.count("cuMemcpyDtoHAsync_v2") == 1
+    engine.close()
+
+
+def test_contexts_share_scratch_and_say_how_they_compile(machine: Machine) -> None:
+    engine = machine.load()
+    [plan] = machine.module.engines
+    assert {context.scratch for context, _ in plan.contexts} == {
+        (plan.contexts[0][0].scratch[0], 3000)
+    }
+    told = [
+        (how.dynamic_shapes_kernel_specialization_strategy.name, how.cuda_graph_strategy.name)
+        for _, how in plan.contexts
+    ]
+    narrow = ("EAGER", "WHOLE_GRAPH_CAPTURE")
+    assert told == [narrow, narrow, narrow], "no profile is wider than a verification"
+    engine.close()
+
+
+def test_the_profile_for_prompts_compiles_for_any_shape(machine: Machine) -> None:
+    engine = machine.load()
+    [plan] = machine.module.engines
+    make_context(machine.module, plan, 256, None, "target")
+    how = plan.contexts[-1][1]
+    assert how.dynamic_shapes_kernel_specialization_strategy.name == "NONE"
+    assert how.cuda_graph_strategy.name == "DISABLED"
+    engine.close()
+
+
+def test_tensorrt_proper_has_no_kernels_to_compile(machine: Machine) -> None:
+    del machine.module.IRuntimeCache
+    engine = machine.load()
+    managed = machine.module.ExecutionContextAllocationStrategy.USER_MANAGED
+    assert [how for _, how in machine.module.engines[0].contexts] == [managed] * 3
+    engine.close()
+
+
+def test_compiled_kernels_are_kept(machine: Machine, caplog: pytest.LogCaptureFixture) -> None:
+    path = machine.folder / "kernels.bin"
+    engine = machine.load(kernels=path)
+    caches = {id(how.cache) for _, how in machine.module.engines[0].contexts}
+    assert len(caches) == 1, "one for all contexts"
+    machine.module.engines[0].contexts[0][1].cache.blob = b"compiled more"
+    engine.close()
+    assert path.read_bytes() == b"compiled more"
+    again = machine.load(kernels=path)
+    assert machine.module.engines[1].contexts[0][1].cache.blob == b"compiled more"
+    again.close()
+    path.write_bytes(b"of another GPU")
+    machine.load(kernels=path).close()
+    assert "are of another GPU, driver or library; they are compiled again" in caplog.text
+    assert path.read_bytes() == b"compiled"
+    machine.load(kernels=machine.folder / "missing" / "kernels.bin").close()
+    assert "cannot keep compiled kernels in" in caplog.text
+
+
+def test_scratch_counts(machine: Machine) -> None:
+    path, entry = machine.entry()
+    machine.driver.free_bytes = path.stat().st_size + entry.kv_cache_bytes
+    with pytest.raises(DeviceError, match="the target engine, loaded, needs at least"):
+        machine.load()
+
+
 def test_nothing_is_allocated_after_loading(machine: Machine) -> None:
     engine = machine.load()
     machine.driver.calls.clear()
@@ -124,7 +194,7 @@ def test_a_self_draft_shares_the_cache_and_the_text_is_the_targets(machine: Mach
     before = len(machine.driver.live)
     draft = machine.load("int8", name="draft", share_cache_with=target)
     assert draft.cache is target.cache
-    assert len(machine.driver.live) - before == 2 * 5, "only inputs and logits are its own"
+    assert len(machine.driver.live) - before == 2 * 2 + 1, "inputs, logits, scratch are its own"
     decoder = SpeculativeDecoder(target, draft, shares_cache=True)
     plain, pair = (
         decoder.generate(
@@ -216,5 +286,5 @@ def test_a_broken_file(machine: Machine) -> None:
 
 def test_a_missing_library(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "tensorrt_rtx", None)
-    with pytest.raises(MissingDependencyError, match=r'pip install "specdec\[tensorrt-rtx\]"'):
+    with pytest.raises(MissingDependencyError, match="pip install tensorrt-rtx"):
         machine.load()
