@@ -67,7 +67,7 @@ def command(
     try:
         from specdec.cli.serving import serve
         from specdec.runtime.serving.batch_decoder import BatchDecoder
-        from specdec.runtime.serving.http.settings import ServerSettings
+        from specdec.runtime.serving.http.settings import ServerSettings, read_keys
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("specdec"):
             raise
@@ -76,7 +76,7 @@ def command(
         ) from error
     settings = ServerSettings(
         model=model_name or package.resolve().name,
-        api_keys=frozenset() if api_key_file is None else _keys(api_key_file),
+        api_keys=frozenset() if api_key_file is None else read_keys(api_key_file),
         max_body_bytes=max_body,
         max_seconds=max_seconds,
         cors_origins=tuple(cors_origins),
@@ -98,12 +98,3 @@ def command(
     finally:
         decoder.close()
     return EXIT_DONE
-
-
-def _keys(path: Path) -> frozenset[str]:
-    """The keys of a file; empty lines do not count."""
-    lines = path.read_text(encoding="utf-8-sig").splitlines()
-    keys = frozenset(line.strip() for line in lines if line.strip())
-    if not keys:
-        raise click.BadParameter(f"{path} holds no key; allowed is one key a line")
-    return keys

@@ -1,4 +1,4 @@
-"""docs/serving.md: its programs run, and its tables name every option, field and metric there is."""
+"""docs/serving.md: its programs run, and its tables name every option, field and metric."""
 
 from __future__ import annotations
 
