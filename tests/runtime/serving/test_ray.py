@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import sys
@@ -158,6 +159,19 @@ def test_a_replica_killed_under_load_loses_no_answer(address: str) -> None:
         time.sleep(0.2)
 
 
+def test_a_stream_whose_replica_dies_says_so(address: str) -> None:
+    request = body("a", max_tokens=100_000, ignore_eos=True, stream=True)
+    with httpx.stream("POST", f"{address}/v1/completions", json=request, timeout=60) as answer:
+        lines = (line for line in answer.iter_lines() if line)
+        assert "choices" in next(lines)
+        for process in replicas():
+            os.kill(process, signal.SIGKILL)
+        rest = list(lines)
+    assert json.loads(rest[-1].removeprefix("data: "))["error"]["code"] == "lost"
+    after = httpx.post(f"{address}/v1/completions", json=body("x"), timeout=120)
+    assert after.json()["choices"][0]["text"] == "yz"
+
+
 def test_a_conversation_keeps_its_replica() -> None:
     first = {"role": "system", "content": "You are brief."}
     turns = [[first], [first, {"role": "user", "content": "Hi"}]]
@@ -187,3 +201,25 @@ def test_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         with pytest.raises(InvalidParameterError, match=message):
             RaySettings.read(arguments)
+
+
+@pytest.mark.parametrize("name", ["ray.yaml", "kuberay.yaml"])
+def test_the_examples_are_deployments(name: str) -> None:
+    import yaml
+    from ray.serve.schema import ServeDeploySchema
+
+    text = (Path(__file__).parents[3] / "examples" / name).read_text(encoding="utf-8")
+    document = yaml.safe_load(text)
+    if name == "kuberay.yaml":
+        document = yaml.safe_load(document["spec"]["serveConfigV2"])
+    (deployed,) = ServeDeploySchema.model_validate(document).applications
+    assert deployed.import_path == f"{app.__module__}:{app.__name__}"
+    assert RaySettings.read(deployed.args).package == Path("/models/demo")
+
+
+def test_the_documentation_names_every_argument() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "serving.md").read_text(encoding="utf-8")
+    part = text.split("## More machines than one")[1].split("\n## ")[0]
+    cells = re.findall(r"^\| (.*?) \|", part, re.MULTILINE)
+    named = {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
+    assert named == set(RaySettings.model_fields)
