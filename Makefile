@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 DEMO   := packages/demo
+EXTRA  ?= cpu
 PROMPT ?= Give me three tips for writing clear documentation.
 
 # The import names come from setuptools' package-dir mapping, which mypy does not read:
@@ -15,7 +16,7 @@ INSTALLED_BY := pyproject.toml setup.py scripts/install.py scripts/native_librar
                 $(wildcard engines/native/source/*)
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-fast lint clean
+.PHONY: help demo test test-fast lint docs pictures wheelhouse clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -37,8 +38,20 @@ lint: $(VENV)/.installed-dev ## ruff, the import contracts, mypy
 	MYPYPATH=$(TYPING) $(BIN)/mypy $(PARTS:%=-p specdec.%)
 	MYPYPATH=$(TYPING) $(BIN)/mypy benchmarks scripts examples
 
+docs: $(VENV)/.installed-dev ## the documentation as a site, build/site; dead links are errors
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+pictures: $(DEMO)/specdec.json ## docs/images from the demo package; on a machine that does nothing else
+	$(BIN)/specdec-inspect $(DEMO) --measure short --save
+	$(BIN)/python scripts/pictures.py $(DEMO)
+
+wheelhouse: | $(BIN)/python ## dist/ and wheelhouse/: all that EXTRA (cpu, cuda) needs, without a network
+	rm -rf dist wheelhouse
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	$(BIN)/python -m pip download --quiet --dest wheelhouse "$$(ls dist/*.whl)[$(EXTRA)]"
+
 clean: ## remove the environment, the demo package and every build output
-	rm -rf $(VENV) packages build dist *.egg-info engines/native/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) packages build dist wheelhouse *.egg-info engines/native/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:

@@ -22,7 +22,6 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,7 @@ from gpu.table import table
 
 from specdec.engines import Device, SpecdecError, require_provider
 from specdec.engines.cuda_driver import CudaDevice
+from specdec.engines.release import VERSION
 from specdec.engines.storage.writing import write_file
 from specdec.runtime.report.measuring.machine import describe_machine
 
@@ -70,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
             """The document so far, which a run that is cut off leaves behind."""
             document = {
                 "format": 1,
-                "specdec_version": version("specdec"),
+                "specdec_version": VERSION,
                 "device": setup.device,
                 "made_for": setup.made_for,
                 "tiny": setup.tiny,
@@ -155,7 +155,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 def _folder(given: Path | None, made_for: str) -> Iterator[Path]:
     """Where packages go; what is reused was made for the same kind of device by the same code."""
     if given is not None:
-        folder = given.resolve() / f"{made_for}-{version('specdec')}-{_code():08x}"
+        folder = given.resolve() / f"{made_for}-{VERSION}-{_code():08x}"
         folder.mkdir(parents=True, exist_ok=True)
         yield folder
         return

@@ -14,7 +14,6 @@ those of transformers. Figures are only worth something on a machine that does n
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import time
@@ -23,22 +22,20 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
 
 from demo.weights import default_cache, write_weights
 from systems.configurations import CONFIGURATIONS, Configuration
+from systems.document import PeersRun, write_run
+from systems.markdown import full_tables, origin
 from systems.process import PeerError, Worker
 from systems.setup import PEERS, install, prepare
-from systems.table import Record, agreement, best, paired_ratio, speed
+from systems.table import Record
 
-from specdec.engines.storage.writing import write_file
 from specdec.runtime.report.measuring.machine import describe_machine, usable_cores
 from specdec.runtime.report.measuring.prompt_set import load_prompts
 
 REQUEST_TIMEOUT = 300.0
-
-
-REFERENCE = "transformers, plain"
+SETTINGS = ("temperature", "repeats", "tokens", "threads", "category", "gap")
 
 
 def main() -> int:
@@ -61,11 +58,12 @@ def main() -> int:
     finally:
         for worker in workers.values():
             worker.close()
-    document = _document(options, versions, prompts, records)
-    for temperature, measured in records.items():
-        _print(ready, measured, temperature)
+    settings = {name: value for name, value in vars(options).items() if name in SETTINGS}
+    machine = asdict(describe_machine("cpu", num_threads=options.threads))
+    run = PeersRun(machine, versions, settings, len(prompts), records)
     if options.json:
-        write_file(options.json, json.dumps(document, indent=1))
+        write_run(run, options.json)
+    _print(run)
     return 0
 
 
@@ -83,6 +81,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--cache", type=Path, default=default_cache())
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    if options.json and not options.json.parent.is_dir():
+        parser.error(f"--json: the folder {options.json.parent} does not exist")
     options.only = options.only or ["*"]
     options.temperature = options.temperature or [0.0, 0.7]
     return options
@@ -187,58 +187,10 @@ def _measure(
     return [record for record in records if record.configuration not in failed]
 
 
-def _document(
-    options: argparse.Namespace,
-    versions: dict[str, dict[str, str]],
-    prompts: Sequence[list[int]],
-    records: dict[float, list[Record]],
-) -> dict[str, Any]:
-    machine = asdict(describe_machine("cpu", num_threads=options.threads))
-    print(f"{machine['cpu']}, {machine['cores']} cores, {options.threads} threads")
-    for peer, packages in versions.items():
-        print(f"{peer}: " + ", ".join(f"{name} {number}" for name, number in packages.items()))
-    print(f"{len(prompts)} prompts x {options.repeats} repeats, {options.tokens} new tokens")
-    return {
-        "machine": machine,
-        "versions": versions,
-        "settings": {
-            key: value
-            for key, value in vars(options).items()
-            if key in ("temperature", "repeats", "tokens", "threads", "category", "gap")
-        },
-        "prompts": list(prompts),
-        "records": [
-            {"temperature": temperature, **asdict(record)}
-            for temperature, measured in records.items()
-            for record in measured
-        ],
-    }
-
-
-def _print(ready: Sequence[Configuration], records: list[Record], temperature: float) -> None:
-    """The table of one temperature, as Markdown."""
-    measured = {record.configuration for record in records}
-    shown = [c for c in ready if c.name in measured]
-    print(f"\nTemperature {temperature:g}\n")
-    print(
-        "| configuration | target | tokens/s | over its own plain | greedy text as transformers' |"
-    )
-    print("|---|---|---|---|---|")
-    for c in shown:
-        gain = paired_ratio(records, c.name, c.plain) if c.num_draft_tokens else None
-        same = ""
-        if temperature == 0 and REFERENCE in measured:
-            share, identical, texts = agreement(records, c.name, REFERENCE)
-            same = f"{share:.0%} ({identical} of {texts} identical)"
-        cells = [c.name, c.target, f"{speed(records, c.name):.1f}", f"{gain or '-'}", same]
-        print(f"| {' | '.join(cells)} |")
-    ours = best(records, [c.name for c in shown if c.peer == "specdec"])
-    for target in sorted({c.target for c in shown}):
-        others = [c.name for c in shown if c.peer != "specdec" and c.target == target]
-        theirs = best(records, others)
-        if ours and theirs:
-            ratio = paired_ratio(records, ours, theirs)
-            print(f"\n{ours}, over the best other with an {target} target, {theirs}: {ratio}")
+def _print(run: PeersRun) -> None:
+    """The settings, then the tables as Markdown."""
+    print(origin(run), end="\n\n")
+    print(full_tables(run))
 
 
 if __name__ == "__main__":

@@ -10,10 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from specdec.cli.command import specdec_command
 from specdec.cli.common import EXIT_DONE, EXIT_FAILED, error_console, invoke
-from specdec.cli.options.loading import load_options, ort_options, package_argument
+from specdec.cli.options.given import check_effect
+from specdec.cli.options.loading import (
+    check_drafting_options,
+    load_options,
+    ort_options,
+    package_argument,
+)
 from specdec.cli.options.prompts import read_prompts
 from specdec.cli.options.sampling import given_law, law_options
+from specdec.cli.options.table import SHARED, with_options
 
 if TYPE_CHECKING:
     from specdec.runtime.audit import AuditPlan, AuditReport
@@ -26,15 +34,10 @@ def main() -> None:
     sys.exit(invoke(command))
 
 
-@click.command("specdec-audit", context_settings={"help_option_names": ["-h", "--help"]})
+@specdec_command("specdec-audit")
 @package_argument
-@click.option(
-    "--prompt-file",
-    "prompt_files",
-    metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
-    multiple=True,
-    help="A prompt per file instead of the built-in ones. Repeatable.",
+@with_options(
+    SHARED["prompt_file"].but(help="A prompt per file instead of the built-in ones. Repeatable.")
 )
 @click.option(
     "--samples", type=click.IntRange(min=25), default=1000, help="Per prefix and setting. [1000]"
@@ -54,7 +57,7 @@ def main() -> None:
 )
 @load_options
 @law_options
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@with_options(SHARED["json"])
 def command(
     package: Path,
     prompt_files: Sequence[str],
@@ -77,11 +80,12 @@ def command(
 
     texts = read_prompts((), prompt_files, False, package=package) if prompt_files else None
     given = given_law(options)
+    check_drafting_options(options, given.get("num_draft_tokens"))
     with load_package(
         package,
         device=options["device"],
         draft_device=options["draft_device"],
-        num_threads=options["threads"],
+        num_threads=options["num_threads"],
         verify_checksums=not options["no_checksums"],
         load_draft=options["drafter"] not in ("ngram", "none"),
         ort=ort_options(options),
@@ -120,6 +124,7 @@ def _settings(given: dict[str, Any], has_draft_model: bool) -> Any:
     params = SamplingParams(**chosen)
     if params.greedy:
         raise click.UsageError("--temperature is 0; greedy text is always checked, give one above")
+    check_effect(params)
     return (params,)
 
 

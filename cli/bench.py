@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from specdec.cli.command import specdec_command
 from specdec.cli.common import EXIT_DONE, error_console, invoke
 from specdec.cli.options import lists
-from specdec.cli.options.loading import gpu_options, ort_options
+from specdec.cli.options.given import check_effect, refuse_without_effect
+from specdec.cli.options.loading import check_drafting_options, ort_options, placement_names
 from specdec.cli.options.prompts import read_file, read_prompts
+from specdec.cli.options.sampling import LAW
+from specdec.cli.options.table import DRAFTERS, SHARED, row, with_options
 
 if TYPE_CHECKING:
     from specdec.runtime.report.bench.contents import BenchReport
@@ -24,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["command", "main"]
 
 CATEGORIES = ("chat", "code", "summarising", "translation", "maths", "copying")
-DRAFTERS = ("auto", "model", "ngram", "hybrid")
 
 
 def main() -> None:
@@ -32,89 +35,75 @@ def main() -> None:
     sys.exit(invoke(command))
 
 
-@click.command("specdec-bench", context_settings={"help_option_names": ["-h", "--help"]})
+@specdec_command("specdec-bench")
 @click.argument(
     "packages",
     metavar="[DIR]...",
     nargs=-1,
     type=click.Path(exists=True, file_okay=False, path_type=Path),
 )
-@click.option("--prompt", "prompts", metavar="TEXT", multiple=True, help="Repeatable. [our own]")
-@click.option(
-    "--prompt-file",
-    "prompt_files",
-    metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
-    multiple=True,
-    help="A prompt per file. Repeatable.",
-)
-@click.option(
-    "--category",
-    "categories",
-    type=click.Choice(CATEGORIES),
-    multiple=True,
-    help="Of our own prompts. Repeatable. [one of each]",
-)
-@click.option(
-    "--num-draft-tokens",
-    "draft_tokens",
-    metavar="LIST",
-    type=lists.draft_tokens,
-    default="4,auto",
-    show_default=True,
-    help="Each against plain decoding.",
-)
-@click.option("--threads", metavar="LIST", type=lists.threads, help="CPU threads of each engine.")
-@click.option(
-    "--context",
-    "contexts",
-    metavar="LIST",
-    type=lists.contexts,
-    help="Fill prompts up to so many tokens.",
-)
-@click.option("--max-new-tokens", type=click.IntRange(min=2), default=64, show_default=True)
-@click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True)
-@click.option("--temperature", type=float, default=0.0, show_default=True)
-@click.option("--top-k", type=int, default=0, help="Sample from the k likeliest tokens.")
-@click.option("--top-p", type=float, default=1.0, help="Sample from the smallest such set.")
-@click.option(
-    "--verify", type=click.Choice(["block", "token", "coupled"]), default="block", show_default=True
-)
-@click.option("--ignore-eos", is_flag=True, help="Always generate --max-new-tokens.")
-@click.option("--drafter", type=click.Choice(DRAFTERS), default="auto", show_default=True)
-@click.option("--device", metavar="cpu|cuda:N", default="cpu", help="Of the target. [cpu]")
-@click.option("--draft-device", metavar="cpu|cuda:N", help="Of the draft. [the target's]")
-@gpu_options
-@click.option(
-    "--simulate-acceptance",
-    "acceptances",
-    metavar="LIST",
-    type=lists.acceptances,
-    help="Force this share of drafted tokens to be accepted: what would such a draft bring?",
-)
-@click.option(
-    "--simulate-target",
-    metavar="SIZE",
-    help="Use a model of this size with random weights, such as 1.5B, instead of a package. Needs "
-    "the export extra.",
-)
-@click.option("--simulate-draft", metavar="SIZE|self", default="self", help="Its draft. [self]")
-@click.option(
-    "--draft-precision", default="int8", show_default=True, help="Of the simulated draft."
-)
-@click.option("--json", "as_json", is_flag=True, help="One JSON document; docs/bench.schema.json.")
-@click.option(
-    "--out",
-    metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the JSON document there too.",
-)
-@click.option(
-    "--compare",
-    nargs=2,
-    metavar="A B",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Set two such documents side by side, and measure nothing.",
+@with_options(
+    SHARED["prompt"].but(help="Repeatable. [our own]"),
+    SHARED["prompt_file"],
+    row(
+        "--category",
+        "categories",
+        type=click.Choice(CATEGORIES),
+        multiple=True,
+        help="Of our own prompts. Repeatable. [one of each]",
+    ),
+    row(
+        "--num-draft-tokens",
+        "draft_tokens",
+        metavar="LIST",
+        type=lists.draft_tokens,
+        default="4,auto",
+        show_default=True,
+        help="Each against plain decoding.",
+    ),
+    row("--num-threads", metavar="LIST", type=lists.threads, help="CPU threads of each engine."),
+    row(
+        "--context",
+        "contexts",
+        metavar="LIST",
+        type=lists.contexts,
+        help="Fill prompts up to so many tokens.",
+    ),
+    row("--max-new-tokens", type=click.IntRange(min=2), default=64, show_default=True),
+    row("--repeats", type=click.IntRange(min=1), default=3, show_default=True),
+    *(LAW[name] for name in ("temperature", "top_k", "top_p", "verify")),
+    row("--ignore-eos", is_flag=True, help="Always generate --max-new-tokens."),
+    SHARED["drafter"].but(type=click.Choice(DRAFTERS[:-1])),
+    *(SHARED[name] for name in placement_names if name != "num_threads"),
+    row(
+        "--simulate-acceptance",
+        "acceptances",
+        metavar="LIST",
+        type=lists.acceptances,
+        help="Force this share of drafted tokens to be accepted: what would such a draft bring?",
+    ),
+    row(
+        "--simulate-target",
+        metavar="SIZE",
+        help="Use a model of this size with random weights, such as 1.5B, instead of a package. "
+        "Needs the export extra.",
+    ),
+    row("--simulate-draft", metavar="SIZE|self", default="self", help="Its draft. [self]"),
+    row("--draft-precision", default="int8", show_default=True, help="Of the simulated draft."),
+    SHARED["json"].but(help="One JSON document, of the schema docs/bench.schema.json."),
+    row(
+        "--out",
+        metavar="FILE",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="Write the JSON document there too.",
+    ),
+    row(
+        "--compare",
+        nargs=2,
+        metavar="A B",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="Set two such documents side by side, and measure nothing.",
+    ),
 )
 def command(
     packages: Sequence[Path],
@@ -127,9 +116,11 @@ def command(
     if compare is not None:
         if packages or options["simulate_target"]:
             raise click.UsageError("--compare measures nothing; leave the packages out")
+        refuse_without_effect("with --compare, which measures nothing", "as_json", "out", *options)
         return _compare(*compare)
     if bool(packages) == bool(options["simulate_target"]):
         raise click.UsageError("give a package directory, or --simulate-target SIZE")
+    _check_effects(options)
     from specdec.engines.storage.writing import check_output, write_file
 
     if out is not None:
@@ -151,6 +142,17 @@ def command(
     return EXIT_DONE
 
 
+def _check_effects(options: dict[str, Any]) -> None:
+    """Refuse what was given and can have no effect on what is measured."""
+    if not options["simulate_target"]:
+        refuse_without_effect("without --simulate-target", "simulate_draft", "draft_precision")
+    if options["simulate_target"] or options["acceptances"]:
+        refuse_without_effect("on a simulated acceptance, which drafts itself", "drafter")
+    check_drafting_options(options, None)
+    if set(options["draft_tokens"]) == {0}:
+        refuse_without_effect("with --num-draft-tokens 0", "drafter", "draft_device", "verify")
+
+
 def _measure(
     directories: Sequence[Path], texts: list[tuple[str, str]], options: dict[str, Any]
 ) -> BenchReport:
@@ -158,11 +160,14 @@ def _measure(
     from specdec.runtime.report.bench.package import BenchSettings
     from specdec.runtime.report.bench.sweep import sweep
 
+    names = ("temperature", "top_k", "top_p", "verify")
+    given = {name: options[name] for name in names if options[name] is not None}
     params = SamplingParams(
-        **{name: options[name] for name in ("max_new_tokens", "temperature", "top_k", "top_p")},
-        verify=options["verify"],
+        max_new_tokens=options["max_new_tokens"],
         ignore_eos=options["ignore_eos"] or options["acceptances"] is not None,
+        **given,
     )
+    check_effect(params)
     acceptances = options["acceptances"]
     if options["simulate_target"] and acceptances is None:
         acceptances = (0.6, 0.8, 0.9)
@@ -175,11 +180,11 @@ def _measure(
         drafter=options["drafter"],
         acceptances=acceptances or (),
     )
-    with _progress(len(directories) * len(options["threads"] or (None,)), settings) as advance:
+    with _progress(len(directories) * len(options["num_threads"] or (None,)), settings) as advance:
         return sweep(
             directories,
             settings,
-            threads=options["threads"] or (None,),
+            threads=options["num_threads"] or (None,),
             device=options["device"],
             draft_device=options["draft_device"],
             ort=ort_options(options),
@@ -249,8 +254,8 @@ def _progress(loads: int, settings: Any) -> Iterator[Callable[[Any], None]]:
 
 
 def _compare(first: Path, second: Path) -> int:
+    from specdec.runtime.report.bench.compare import compare_table
     from specdec.runtime.report.bench.contents import BenchReport
-    from specdec.runtime.report.bench.tables import compare_table
     from specdec.runtime.report.records import from_data
 
     reports = []

@@ -14,6 +14,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import shell_complete
+
+from specdec.cli.command import completion_variable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,13 +45,17 @@ def invoke(command: click.Command, arguments: Sequence[str] | None = None) -> in
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
     given = sys.argv[1:] if arguments is None else list(arguments)
+    name = command.name or "specdec"
+    variable = completion_variable(name)
+    if variable in os.environ:  # a shell wants a word completed
+        return shell_complete(command, {}, name, variable, os.environ[variable])
     try:
         # Not `command.main`: it has its own mind about Ctrl-C and closed pipes.
-        with command.make_context(command.name, given) as context:
+        with command.make_context(name, given) as context:
             code = int(command.invoke(context))
         sys.stdout.flush()
         return code
-    except click.exceptions.Exit as done:  # --help
+    except click.exceptions.Exit as done:  # --help, --version
         return done.exit_code
     except click.UsageError as error:
         error.show()

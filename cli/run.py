@@ -9,10 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from specdec.cli.command import specdec_command
 from specdec.cli.common import EXIT_DONE, EXIT_INTERRUPTED, invoke
-from specdec.cli.options.loading import load_options, ort_options, package_argument
+from specdec.cli.options.loading import (
+    check_drafting_options,
+    load_options,
+    ort_options,
+    package_argument,
+)
 from specdec.cli.options.prompts import read_prompts, read_tools, to_request
 from specdec.cli.options.sampling import sampling_options, sampling_params
+from specdec.cli.options.table import SHARED, with_options
 
 if TYPE_CHECKING:
     from specdec.runtime import SpeculativeDecoder
@@ -25,18 +32,10 @@ def main() -> None:
     sys.exit(invoke(command))
 
 
-@click.command("specdec-run", context_settings={"help_option_names": ["-h", "--help"]})
+@specdec_command("specdec-run")
 @package_argument
 @click.argument("stdin", metavar="[-]", type=click.Choice(["-"]), required=False)
-@click.option("--prompt", "prompts", metavar="TEXT", multiple=True, help="Repeatable.")
-@click.option(
-    "--prompt-file",
-    "prompt_files",
-    metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
-    multiple=True,
-    help="A prompt per file, without the line break at its end. Repeatable.",
-)
+@with_options(SHARED["prompt"], SHARED["prompt_file"])
 @click.option("--chat", is_flag=True, help="Converse: a line of stdin is a turn.")
 @click.option("--system", metavar="TEXT", help="The system message of the chat template.")
 @click.option("--raw", is_flag=True, help="Send the text as it is, without the chat template.")
@@ -48,7 +47,7 @@ def main() -> None:
     help="A JSON list of tools for the chat template.",
 )
 @load_options
-@click.option("--json", "as_json", is_flag=True, help="One JSON document per prompt and line.")
+@with_options(SHARED["json"].but(help="One JSON document per prompt and line."))
 @click.option("--stats", "show_stats", is_flag=True, help="Figures on stderr.")
 @sampling_options
 def command(
@@ -86,10 +85,11 @@ def command(
     )
     tools = None if tools_file is None else read_tools(tools_file)
     params = sampling_params(options)
+    check_drafting_options(options, params.num_draft_tokens)
 
     from specdec.cli.views.answers import AnswerPrinter
 
-    printer = AnswerPrinter(as_json, show_stats)
+    printer = AnswerPrinter(as_json, show_stats, total=len(texts))
     with _load(package, options) as decoder:
         use_template = decoder.has_chat_template and not raw
         needs = [("--chat", chat), ("--system", system is not None), ("--tools", tools is not None)]
@@ -116,7 +116,7 @@ def _load(package: Path, options: dict[str, Any]) -> SpeculativeDecoder:
         device=options["device"],
         draft_device=options["draft_device"],
         verify_checksums=not options["no_checksums"],
-        num_threads=options["threads"],
+        num_threads=options["num_threads"],
         drafter=options["drafter"],
         ort=ort_options(options),
     )

@@ -9,8 +9,14 @@ from typing import Any
 
 import click
 
+from specdec.cli.command import specdec_command
 from specdec.cli.common import EXIT_DONE, invoke
-from specdec.cli.options.loading import load_options, ort_options, package_argument
+from specdec.cli.options.loading import (
+    check_drafting_options,
+    load_options,
+    ort_options,
+    package_argument,
+)
 
 __all__ = ["command", "main"]
 
@@ -20,7 +26,7 @@ def main() -> None:
     sys.exit(invoke(command))
 
 
-@click.command("specdec-serve", context_settings={"help_option_names": ["-h", "--help"]})
+@specdec_command("specdec-serve")
 @package_argument
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True)
@@ -64,6 +70,7 @@ def command(
     """Serve the package DIR with OpenAI's API under /v1, and a page to try it under /."""
     from specdec.runtime.errors import MissingDependencyError
 
+    check_drafting_options(options, None)
     try:
         from specdec.cli.serving import serve
         from specdec.runtime.serving.batch_decoder import BatchDecoder
@@ -87,7 +94,7 @@ def command(
         device=options["device"],
         draft_device=options["draft_device"],
         verify_checksums=not options["no_checksums"],
-        num_threads=options["threads"],
+        num_threads=options["num_threads"],
         drafter=options["drafter"],
         ort=ort_options(options),
         max_queue=queue,

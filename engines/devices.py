@@ -22,6 +22,7 @@ TENSORRT = "TensorrtExecutionProvider"
 _ALLOWED = '"cpu", "cuda" or "cuda:N" with N = 0, 1, ...'
 _PATTERN = re.compile(r"cpu|cuda(?::(0|[1-9][0-9]{0,2}))?")
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+_WHEELS = {"cpu": "onnxruntime", "cuda": "onnxruntime-gpu"}
 
 
 @dataclass(frozen=True, order=True)
@@ -82,8 +83,8 @@ def require_provider(device: Device, *, tensorrt: bool = False) -> None:
     if device.provider not in onnxruntime.get_available_providers():
         raise MissingDependencyError(
             f"device {device} needs {device.provider}, which the installed ONNX Runtime "
-            f"{onnxruntime.__version__} lacks; run: pip uninstall onnxruntime && "
-            f'pip install "specdec[{device.kind}]" (the cpu and cuda extras exclude each other)'
+            f"{onnxruntime.__version__} lacks; run: pip uninstall onnxruntime "
+            f"onnxruntime-gpu && pip install {_WHEELS[device.kind]}"
         )
     if tensorrt and device.kind == "cuda" and TENSORRT not in onnxruntime.get_available_providers():
         raise MissingDependencyError(
@@ -110,7 +111,7 @@ def available_devices() -> list[Device]:
     return [Device("cpu"), *(Device("cuda", index) for index in range(gpus))]
 
 
-def _import_onnxruntime(extra: str) -> Any:
+def _import_onnxruntime(kind: str) -> Any:
     try:
         import onnxruntime
     except ImportError as error:
@@ -118,7 +119,7 @@ def _import_onnxruntime(extra: str) -> Any:
             raise KeyboardInterrupt from error
         raise MissingDependencyError(
             f"ONNX Runtime cannot be imported ({' '.join(str(error).split())}); run: "
-            f'pip install "specdec[{extra}]" (extras cpu and cuda exclude each other)'
+            f"pip install {_WHEELS[kind]}"
         ) from error
     return onnxruntime
 

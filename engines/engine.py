@@ -40,6 +40,12 @@ class EngineInfo:
     """As in the manifest, such as "onnxruntime", or the name of a host's own engine."""
     device: str
     """"cpu" or "cuda:N"."""
+    engine: str = ""
+    """What computes: "native avx512", "onnxruntime"; the backend's name unless it says more."""
+
+    def __post_init__(self) -> None:
+        if not self.engine:
+            object.__setattr__(self, "engine", self.backend)
 
 
 @runtime_checkable

@@ -29,6 +29,9 @@ class InPlaceEngine(Generic[CacheT]):
         self._cache = cache
         self._prefill_chunk = prefill_chunk
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self._info.name!r}, {self._info.max_length} of context>"
+
     @property
     def info(self) -> EngineInfo:
         """Static facts about the engine."""

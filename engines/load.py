@@ -18,13 +18,20 @@ from specdec.engines.package.operators import check_operators
 from specdec.engines.package.reader import Package, read_package
 from specdec.engines.package.strict_json import shown
 
-__all__ = ["LoadedPackage", "Package", "load_engines", "load_package", "read_package"]
+__all__ = [
+    "LoadedPackage",
+    "Package",
+    "load_engine",
+    "load_engines",
+    "load_package",
+    "read_package",
+]
 
 _TENSORRT = ("tensorrt", "tensorrt-rtx")
 _BACKENDS = ("onnxruntime", "onnxruntime-tensorrt", *_TENSORRT)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LoadedPackage:
     """A package and its engines; close it, or use it in a `with`, to free them."""
 
@@ -67,6 +74,9 @@ class LoadedPackage:
                 self.draft.close()
         finally:
             self.target.close()
+
+    def __repr__(self) -> str:
+        return f"<LoadedPackage: {str(self.path)!r}, {'target and' if self.draft else 'no'} draft>"
 
     def __enter__(self) -> LoadedPackage:
         return self
@@ -159,8 +169,10 @@ def load_engines(
     check_gpu_memory(needs)
     for entry in filter(None, (target_entry, draft_entry)):
         if entry.backend not in _TENSORRT:
-            check_operators(package.files[entry.graph], ort.allow_operators)
-    target = _load_engine(
+            graphs = [entry.graph] + ([] if entry.native is None else [entry.native.graph])
+            for name in graphs:
+                check_operators(package.files[name], ort.allow_operators)
+    target = _load_of_package(
         package,
         target_entry,
         name="target",
@@ -171,7 +183,7 @@ def load_engines(
     if draft_entry is None:
         return LoadedPackage(package, target, None, False)
     try:
-        draft = _load_engine(
+        draft = _load_of_package(
             package,
             draft_entry,
             name="draft",
@@ -196,7 +208,68 @@ def _check_runnable(name: str, entry: EngineEntry, device: Device) -> None:
         require_provider(device, tensorrt=entry.backend == "onnxruntime-tensorrt")
 
 
-def _load_engine(
+def load_engine(
+    graph: Path,
+    entry: EngineEntry,
+    *,
+    name: str,
+    device: Device,
+    native_graph: Path | None = None,
+    num_threads: int | None = None,
+    share_cache_with: Engine | None = None,
+    options: OrtOptions = DEFAULT_ORT_OPTIONS,
+    content: str | None = None,
+) -> Engine:
+    """Build one engine with its backend.
+
+    Args:
+        graph: the engine's file.
+        entry: its manifest entry.
+        name: "target" or "draft", for messages.
+        device: where it runs.
+        native_graph: the file that `entry.native` names, if it has one.
+        num_threads: of engines on the CPU.
+        share_cache_with: read and write this engine's KV cache instead of an own one.
+        options: how engines on ONNX Runtime run.
+        content: identifies the graph and its weights in `options.load_cache`.
+
+    Raises:
+        EngineError, DeviceError, MissingDependencyError: as `load_package`.
+    """
+    if entry.backend in _TENSORRT:
+        from specdec.engines.tensorrt.load import load_tensorrt_engine
+
+        return load_tensorrt_engine(
+            graph, entry, name=name, device=device, share_cache_with=share_cache_with
+        )
+    from specdec.engines.native.load import choose_library, load_native_engine
+    from specdec.engines.onnxruntime.load import load_ort_engine
+
+    library = choose_library(entry, name, device, options)
+    if library is not None and native_graph is not None:
+        return load_native_engine(
+            native_graph,
+            entry,
+            library,
+            name=name,
+            device=device,
+            num_threads=num_threads,
+            share_cache_with=share_cache_with,
+            options=options,
+        )
+    return load_ort_engine(
+        graph,
+        entry,
+        name=name,
+        device=device,
+        num_threads=num_threads,
+        share_cache_with=share_cache_with,
+        options=options,
+        content=content,
+    )
+
+
+def _load_of_package(
     package: Package,
     entry: EngineEntry,
     *,
@@ -206,21 +279,12 @@ def _load_engine(
     options: OrtOptions,
     share_cache_with: Engine | None = None,
 ) -> Engine:
-    """Build one engine with its backend; `num_threads` concerns engines on the CPU alone."""
-    graph = package.files[entry.graph]
-    if entry.backend in _TENSORRT:
-        from specdec.engines.tensorrt.load import load_tensorrt_engine
-
-        return load_tensorrt_engine(
-            graph, entry, name=name, device=device, share_cache_with=share_cache_with
-        )
-    from specdec.engines.onnxruntime.load import load_ort_engine
-
-    return load_ort_engine(
-        graph,
+    return load_engine(
+        package.files[entry.graph],
         entry,
         name=name,
         device=device,
+        native_graph=None if entry.native is None else package.files[entry.native.graph],
         num_threads=num_threads,
         share_cache_with=share_cache_with,
         options=options,

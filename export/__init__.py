@@ -28,6 +28,7 @@ __all__ = [
     "write_simulated_package",
 ]
 
+_WHEELS = {"optimum": "optimum-onnx", "onnx_ir": "onnx-ir", "google": "protobuf"}
 _LAZY = {
     "ExportOptions": "options",
     "ExportReport": "report",
@@ -51,7 +52,7 @@ def __getattr__(name: str) -> Any:
         if error.name is None or error.name.startswith("specdec"):
             raise
         raise MissingDependencyError(
-            f"exporting needs {error.name}, which is not installed; "
-            'run: pip install "specdec[export,cpu]"'
+            f"exporting needs {error.name}, which is not installed; run: pip install "
+            f"{_WHEELS.get(error.name, error.name)} (docs/export.md lists all that an export needs)"
         ) from error
     return getattr(module, name)

@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from specdec.engines.devices import Device
 from specdec.engines.engine import Engine
 from specdec.engines.errors import SpecdecError
-from specdec.engines.onnxruntime.load import load_ort_engine
+from specdec.engines.load import load_engine
 from specdec.engines.package.manifest import EngineEntry
 from specdec.export.engine_graphs import with_recipe, write_engine
 from specdec.export.errors import ExportCheckError
 from specdec.export.memory import release_memory
+from specdec.export.native.pair import add_native, native_name
 from specdec.export.progress import Progress
 from specdec.export.weights.recipes import CUDA_RECIPES, RECIPES, Recipe
 from specdec.runtime import SpeculativeDecoder
@@ -39,7 +40,8 @@ CANDIDATES = tuple(recipe for recipe in RECIPES.values() if recipe.method != "no
 class Surroundings:
     """The target, tokenizer and device that draft recipes are measured with."""
 
-    target_graph: Path
+    directory: Path
+    """Of the package."""
     target: EngineEntry
     tokenizer_file: Path
     chat_template: str | None
@@ -53,17 +55,15 @@ class Surroundings:
 def choose_draft(
     plain: Path,
     draft: EngineEntry,
-    directory: Path,
     around: Surroundings,
     progress: Progress,
     recipes: Sequence[Recipe] = CANDIDATES,
 ) -> tuple[EngineEntry, tuple[Candidate, ...], list[str]]:
-    """Build and measure every recipe and keep the best in `directory`.
+    """Build and measure every recipe and keep the best where `draft.graph` says.
 
     Args:
         plain: the draft's float32 graph, a result of `trace_graph`.
         draft: its entry, but for what depends on the recipe.
-        directory: the draft's folder inside the package, created here.
         around: target and tokenizer.
         progress: receives the steps.
         recipes: what to try, on a GPU each in the form it has there, if any.
@@ -77,23 +77,24 @@ def choose_draft(
     """
     if around.device.kind == "cuda":
         recipes = [CUDA_RECIPES[r.name] for r in recipes if r.name in CUDA_RECIPES]
-    entries = {recipe.name: with_recipe(draft, recipe) for recipe in recipes}
-    folders = {recipe.name: directory.with_name(f"draft-{recipe.name}") for recipe in recipes}
+    entries = {recipe.name: _entry(draft, recipe) for recipe in recipes}
+    folders = {name: around.directory / Path(e.graph).parent for name, e in entries.items()}
     failed: list[Candidate] = []
     kept: dict[str, list[str]] = {}
     for recipe in recipes:
         folders[recipe.name].mkdir()
         try:
             with progress.step(f"write draft {recipe.name}"):
-                graph = folders[recipe.name] / "model.onnx"
-                kept[recipe.name] = write_engine(plain, graph, recipe)
+                entry = entries[recipe.name]
+                kept[recipe.name] = write_engine(plain, around.directory / entry.graph, recipe)
+                entries[recipe.name], _ = add_native(around.directory, entry, recipe)
         except (ValueError, RuntimeError, SpecdecError) as error:
             failed.append(_failure(recipe, error))
             progress.note(f"{recipe.name} cannot be built: {failed[-1].problem}")
         release_memory()
     built = [recipe for recipe in recipes if recipe.name not in {f.recipe for f in failed}]
     measured = []
-    target = _load(around.target_graph, around.target, "target", around)
+    target = _load(around.target, "target", around)
     try:
         for recipe in built:
             with progress.step(f"try draft {recipe.name}"):
@@ -109,19 +110,22 @@ def choose_draft(
         raise ExportCheckError(f"no draft recipe works for this model ({reasons})")
     measured.sort(key=lambda candidate: -candidate.speedup)
     winner = measured[0].recipe
-    folders[winner].rename(directory)
+    folders[winner].rename((around.directory / draft.graph).parent)
+    entry = replace(entries[winner], graph=draft.graph)
+    if entry.native is not None:
+        entry = replace(entry, native=replace(entry.native, graph=native_name(draft.graph)))
     for name, folder in folders.items():
         if name != winner:
             shutil.rmtree(folder)
     progress.note(f"draft precision {winner} is predicted to be the fastest here")
-    return entries[winner], (*measured, *failed), kept[winner]
+    return entry, (*measured, *failed), kept[winner]
 
 
 def _try(
     target: Engine, folder: Path, entry: EngineEntry, recipe: Recipe, around: Surroundings
 ) -> Candidate:
     shares = entry.shares_target_cache
-    draft = _load(folder / "model.onnx", entry, "draft", around, target if shares else None)
+    draft = _load(entry, "draft", around, target if shares else None)
     template = around.chat_template
     try:
         decoder = SpeculativeDecoder(
@@ -140,20 +144,23 @@ def _try(
 
 
 def _load(
-    graph: Path,
-    entry: EngineEntry,
-    name: str,
-    around: Surroundings,
-    share_cache_with: Engine | None = None,
+    entry: EngineEntry, name: str, around: Surroundings, share_cache_with: Engine | None = None
 ) -> Engine:
-    return load_ort_engine(
-        graph,
+    native = entry.native
+    return load_engine(
+        around.directory / entry.graph,
         entry,
         name=name,
         device=around.device,
+        native_graph=None if native is None else around.directory / native.graph,
         num_threads=around.num_threads,
         share_cache_with=share_cache_with,
     )
+
+
+def _entry(draft: EngineEntry, recipe: Recipe) -> EngineEntry:
+    """Of a candidate, in a folder of its own while it is tried."""
+    return replace(with_recipe(draft, recipe), graph=f"draft-{recipe.name}/model.onnx")
 
 
 def _failure(recipe: Recipe, error: Exception) -> Candidate:

@@ -21,9 +21,11 @@ from specdec.export.checks.reference import Reference, score_golden, score_refer
 from specdec.export.engine_graphs import describe_engine, trace_graph, with_recipe, write_engine
 from specdec.export.graphs.layouts import fits_in_place
 from specdec.export.memory import release_memory
+from specdec.export.native.pair import add_native
 from specdec.export.preflight import Plan
 from specdec.export.progress import Progress
-from specdec.export.sources.source import ModelSource, load_model
+from specdec.export.sources.source import ModelSource
+from specdec.export.sources.weights import load_model
 from specdec.export.weights.recipes import Recipe
 from specdec.runtime.report.contents import Candidate
 from specdec.runtime.report.measuring.golden import GoldenText
@@ -154,7 +156,7 @@ def _trace_target(export: _Export, recipe: Recipe) -> tuple[_Traced, tuple[Golde
     """Read, score and trace the target."""
     plan = export.plan
     with export.progress.step(f"read target {plan.target.name}"):
-        model = load_model(plan.target)
+        model = load_model(plan.target, plan.target_weights)
     vocab_size = min(plan.tokenizer.size, model.get_output_embeddings().weight.shape[0])
     if plan.draft_config is not None and not plan.self_draft:
         vocab_size = min(vocab_size, int(plan.draft_config.get_text_config().vocab_size))
@@ -166,7 +168,7 @@ def _trace_target(export: _Export, recipe: Recipe) -> tuple[_Traced, tuple[Golde
 def _trace_draft(export: _Export, source: ModelSource, vocab_size: int) -> _Traced:
     """Read, score and trace a draft that is a model of its own."""
     with export.progress.step(f"read draft {source.name}"):
-        model = load_model(source)
+        model = load_model(source, export.plan.draft_weights)
     loaded = _Loaded("draft", model, vocab_size, export.plan.draft_max_length)
     return _trace(export, loaded, _draft_recipe(export.plan))
 
@@ -226,7 +228,10 @@ def _write(
     graph.parent.mkdir()
     with export.progress.step(f"write {name} {recipe.name}"):
         kept = write_engine(plain, graph, recipe, scales)
+        entry, note = add_native(export.directory, entry, recipe)
     release_memory()
+    if note is not None:
+        export.note(f"{name}: {note}")
     return _Written(entry, _note_kept(export, kept, name))
 
 
@@ -237,7 +242,6 @@ def _write_draft(export: _Export, plain: Path, draft: EngineEntry, target: Engin
         entry, candidates, kept = choose_draft(
             plain,
             draft,
-            export.directory / "draft",
             _surroundings(export, target),
             export.progress,
         )
@@ -254,7 +258,7 @@ def _surroundings(export: _Export, target: EngineEntry) -> Surroundings:
     """The target and the tokenizer that draft recipes are measured with."""
     plan = export.plan
     return Surroundings(
-        target_graph=export.directory / target.graph,
+        directory=export.directory,
         target=target,
         tokenizer_file=export.directory / "tokenizer.json",
         chat_template=plan.tokenizer.chat_template,
@@ -269,7 +273,10 @@ def _note_kept(export: _Export, kept: list[str], name: str) -> tuple[str, ...]:
     """Tell of weights that stay float32, if any."""
     if not kept:
         return ()
-    note = f"{len(kept)} weights of the {name} stay fp32: their values exceed FP16's range"
+    first = ", ".join(kept[:3]) + (", ..." if len(kept) > 3 else "")
+    note = (
+        f"{len(kept)} weights of the {name} stay fp32: their values exceed FP16's range ({first})"
+    )
     return (export.note(note),)
 
 

@@ -10,13 +10,16 @@ from typing import Any
 
 from specdec.engines.load import Package, read_package
 from specdec.engines.package.manifest import Manifest, inventory, write_manifest
+from specdec.engines.release import DISTRIBUTION, VERSION
 from specdec.export.building import Pair, build_pair
 from specdec.export.checks.measuring import check_and_measure
+from specdec.export.checks.weights import compare_engines
 from specdec.export.memory import release_memory
 from specdec.export.options import ExportOptions
 from specdec.export.preflight import Plan, preflight
 from specdec.export.progress import Progress, SilentProgress
 from specdec.export.report import ExportReport
+from specdec.export.sources.accounting import Accounting
 from specdec.export.sources.tokenizers import write_tokenizer
 from specdec.export.staging import staged
 from specdec.export.tensorrt.package import build_engines, keep_graphs
@@ -25,10 +28,8 @@ from specdec.runtime.report.measuring.golden import write_golden
 
 __all__ = ["export_package"]
 
-_VERSIONED = (
-    *("specdec", "optimum", "optimum-onnx", "transformers", "torch", "onnx"),
-    *("onnxruntime", "onnxruntime-gpu"),
-)
+_LIBRARIES = ("optimum", "optimum-onnx", "transformers", "torch", "onnx")
+_VERSIONED = (*_LIBRARIES, "onnxruntime", "onnxruntime-gpu")
 """Distributions whose versions a package records, as far as they are installed."""
 
 
@@ -54,21 +55,25 @@ def export_package(options: ExportOptions, progress: Progress | None = None) -> 
         tokenizer = write_tokenizer(plan.tokenizer, directory)
         built = build_pair(plan, directory, progress)
         write_golden(directory, built.golden)
+        with progress.step("compare the weights with their files"):
+            record, problems = compare_engines(_graphs(plan, directory, built), _accounted(plan))
         manifest = Manifest(
             target=built.target,
             draft=built.draft,
             tokenizer=tokenizer,
             files=inventory(directory),
-            specdec_version=version("specdec"),
+            specdec_version=VERSION,
             source=_provenance(plan, built),
-            checks={"weights_read": _weights_read(directory, built)},
+            checks={"weights_read": _weights_read(directory, built), "source": record},
         )
         release_memory()
         # The manifest is written last: until then nothing here loads as a package.
         files = {name: directory / name for name in manifest.files}
         package = Package(directory, manifest, files, plan.tokenizer.chat_template)
         references = (built.reference, built.draft_reference)
-        report = check_and_measure(package, options, references, built.candidates, progress)
+        report = check_and_measure(
+            package, options, references, built.candidates, progress, problems
+        )
         checks = {
             **manifest.checks,
             **report.figures,
@@ -86,14 +91,28 @@ def export_package(options: ExportOptions, progress: Progress | None = None) -> 
     return ExportReport(options.out, manifest, size, time.perf_counter() - started)
 
 
+def _graphs(plan: Plan, directory: Path, built: Pair) -> dict[str, Path]:
+    """The engines whose weights are the source's, up to rounding."""
+    # Calibrated weights carry divisors of their channels: no single one is the source's.
+    draft = None if plan.options.is_calibrated else built.draft
+    named = {"target": built.target, "draft": draft}
+    return {n: directory / entry.graph for n, entry in named.items() if entry is not None}
+
+
+def _accounted(plan: Plan) -> dict[str, Accounting]:
+    draft = plan.target_weights if plan.self_draft else plan.draft_weights
+    named = {"target": plan.target_weights, "draft": draft}
+    return {name: weights for name, weights in named.items() if weights is not None}
+
+
 def _weights_read(directory: Path, built: Pair) -> dict[str, int]:
     named = {"target": built.target, "draft": built.draft}
-    return {n: weights_read(directory / e.graph, e) for n, e in named.items() if e is not None}
+    return {n: weights_read(directory, e) for n, e in named.items() if e is not None}
 
 
 def _provenance(plan: Plan, built: Pair) -> dict[str, Any]:
     """How the package was made, without paths of the machine that made it."""
-    versions = {}
+    versions = {DISTRIBUTION: VERSION}
     for name in _VERSIONED:
         try:
             versions[name] = version(name)

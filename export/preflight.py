@@ -12,10 +12,18 @@ from specdec.engines.onnxruntime.gpu import find_cuda_libraries
 from specdec.engines.storage.writing import readable_size
 from specdec.export.calibration.texts import CalibrationTexts, load_calibration
 from specdec.export.checks.device import CPU_NOTE, check_device, is_measured_here
-from specdec.export.errors import ExportError, ExportOptionError, UnsupportedModelError
+from specdec.export.errors import (
+    ExportError,
+    ExportOptionError,
+    SourceError,
+    UnsupportedModelError,
+)
 from specdec.export.options import ExportOptions
+from specdec.export.sources.accounting import Accounting
+from specdec.export.sources.skeleton import build_skeleton
 from specdec.export.sources.source import ModelSource, load_config, resolve_source
 from specdec.export.sources.tokenizers import SourceTokenizer, check_same_tokenizer, load_tokenizer
+from specdec.export.sources.weights import account_for
 from specdec.export.staging import check_destination
 
 __all__ = ["Plan", "preflight"]
@@ -36,6 +44,10 @@ class Plan:
     """None without a draft; equal to `target` for a self-draft."""
     draft_config: Any | None
     tokenizer: SourceTokenizer
+    target_weights: Accounting | None
+    """None for a model whose own code says only while it loads what it needs."""
+    draft_weights: Accounting | None
+    """None also without a draft that is a model of its own."""
     max_length: int
     draft_max_length: int
     calibration: CalibrationTexts | None = None
@@ -63,6 +75,7 @@ def preflight(options: ExportOptions) -> Plan:
     _check_decoder(config, target.name)
     draft, draft_config = _resolve_draft(options, target, config)
     tokenizer = load_tokenizer(target, config)
+    _check_ends(tokenizer, config)
     if draft is not None and draft is not target:
         check_same_tokenizer(tokenizer, load_tokenizer(draft, draft_config))
     calibration = None
@@ -73,11 +86,17 @@ def preflight(options: ExportOptions) -> Plan:
     if draft_config is not None:
         limit = _context(draft_config)
         draft_length = min(max_length, limit) if limit else max_length
-    _check_disk(options.out, [config] if draft is target else [config, draft_config])
+    skeleton = build_skeleton(config, trust_remote_code=options.trust_remote_code)
     notes = [] if is_measured_here(options) else [CPU_NOTE]
-    notes += _notes(config, "target")
+    notes += [*tokenizer.notes, *_notes(config, "target")]
+    weights, draft_weights, skeletons = account_for(target, config, skeleton), None, [skeleton]
     if draft is not None and draft is not target:
         notes += _notes(draft_config, "draft")
+        skeletons.append(build_skeleton(draft_config, trust_remote_code=draft.trust_remote_code))
+        draft_weights = account_for(draft, draft_config, skeletons[1])
+    _check_disk(options.out, [s.num_weights for s in skeletons if s is not None])
+    for found in (weights, draft_weights):
+        notes += found.notes if found is not None else ()
     return Plan(
         options,
         target,
@@ -85,6 +104,8 @@ def preflight(options: ExportOptions) -> Plan:
         draft,
         draft_config,
         tokenizer,
+        weights,
+        draft_weights,
         max_length,
         draft_length,
         calibration,
@@ -145,10 +166,17 @@ def _check_decoder(config: Any, name: str) -> None:
         )
     if getattr(config, "quantization_config", None):
         raise UnsupportedModelError(
-            f"{name} is quantized already; allowed are full-precision weights (the export "
-            "quantizes the draft itself)"
+            f"{name} is quantized already ({_method(config.quantization_config)}); allowed are "
+            "full-precision weights (the export quantizes the draft itself)"
         )
     _check_optimum(kind, name)
+
+
+def _method(quantization: Any) -> str:
+    """Name of the method a checkpoint is quantized by."""
+    if isinstance(quantization, dict):
+        return str(quantization.get("quant_method", "quantization_config"))
+    return str(getattr(quantization, "quant_method", "quantization_config"))
 
 
 def _check_optimum(kind: str, name: str) -> None:
@@ -218,24 +246,23 @@ def _max_length(config: Any, asked: int | None, name: str) -> int:
     return asked
 
 
-def _check_disk(out: Path, configs: list[Any]) -> None:
-    needed = sum(_BYTES_PER_WEIGHT * _num_weights(c) for c in configs if c is not None)
+def _check_ends(tokenizer: SourceTokenizer, config: Any) -> None:
+    """Refuse an end that the model has no logit for."""
+    width = int(config.get_text_config().vocab_size)
+    for index in tokenizer.eos_token_ids:
+        if index >= width:
+            raise SourceError(
+                f"{tokenizer.source} ends its texts with id {index}, and the model has {width} "
+                "logits; correct eos_token_id in its configuration, or take the model's own "
+                "tokenizer"
+            )
+
+
+def _check_disk(out: Path, num_weights: list[int]) -> None:
+    needed = _BYTES_PER_WEIGHT * sum(num_weights)
     free = shutil.disk_usage(out.absolute().parent).free
     if free < needed:
         raise ExportError(
             f"the export needs about {readable_size(needed)} of disk beside {out}, but "
             f"{readable_size(free)} are free; free some or choose another --out"
         )
-
-
-def _num_weights(config: Any) -> int:
-    """Size of the model, counted on its skeleton (no memory is allocated)."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    try:
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config)
-    except Exception:  # remote code or an exotic constructor: go without the estimate
-        return 0
-    return int(sum(p.numel() for p in model.parameters()))

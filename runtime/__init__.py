@@ -10,6 +10,7 @@ with SpeculativeDecoder.load("package") as decoder:
     print(result.text, result.stats.tokens_per_second)
 """
 
+from specdec.engines.release import VERSION
 from specdec.runtime.decoder import SpeculativeDecoder
 from specdec.runtime.decoding.results import Chunk, GenerationResult
 from specdec.runtime.decoding.session import Session
@@ -34,6 +35,7 @@ from specdec.runtime.errors import (
     SpecdecError,
     UnsupportedOptionError,
 )
+from specdec.runtime.sampling.effects import options_without_effect
 from specdec.runtime.sampling.logprobs import Logprob, TokenLogprobs
 from specdec.runtime.sampling.params import SamplingParams
 
@@ -64,4 +66,9 @@ __all__ = [
     "SpeculativeDecoder",
     "TokenLogprobs",
     "UnsupportedOptionError",
+    "__version__",
+    "options_without_effect",
 ]
+
+__version__ = VERSION
+"""Version of the distribution, such as "0.1.0"."""

@@ -17,6 +17,13 @@ class Closing:
         """Release what is held. Idempotent."""
         raise NotImplementedError
 
+    def described(self) -> str:
+        """A few words on what it is and holds, for `repr`."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.described()}>"
+
     def __enter__(self: _Self) -> _Self:
         return self
 

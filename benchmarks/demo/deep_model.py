@@ -37,7 +37,8 @@ def deepen(model: Any, factor: int) -> Any:
 
 def write_deep_model(source: Path, out: Path, factor: int) -> None:
     """Write the Hugging Face folder `source` again as `out`, deeper, in FP16."""
-    from specdec.export.sources.source import load_model, resolve_source
+    from specdec.export.sources.source import resolve_source
+    from specdec.export.sources.weights import load_model
 
     partial = out.with_name(f"{out.name}.partial")
     deepen(load_model(resolve_source(str(source))), factor).half().save_pretrained(partial)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from specdec.export.sources.source import load_model, reading, resolve_source
+from specdec.export.sources.source import load_config, resolve_source
+from specdec.export.sources.tokenizers import load_tokenizer
+from specdec.export.sources.weights import load_model
 
 __all__ = ["default_cache", "write_folder", "write_weights"]
 
@@ -34,7 +36,7 @@ def write_weights(cache: Path) -> None:
 
 def write_folder(cache: Path) -> Path:
     """Write the demo model as a Hugging Face folder, unless it is there; return its path."""
-    from transformers import AutoTokenizer
+    from transformers import PreTrainedTokenizerFast
 
     folder = cache / "weights" / "hf"
     if not folder.exists():
@@ -42,10 +44,13 @@ def write_folder(cache: Path) -> Path:
         partial = folder.with_suffix(".partial")
         partial.mkdir(parents=True, exist_ok=True)
         load_model(source).half().save_pretrained(partial)
-        with reading(source, "tokenizer"):
-            tokenizer = AutoTokenizer.from_pretrained(source.location, **source.arguments)
+        found = load_tokenizer(source, load_config(source))
+        tokenizer = PreTrainedTokenizerFast(
+            tokenizer_object=found.backend,
+            chat_template=found.chat_template,
+            **found.special_tokens,
+        )
         tokenizer.save_pretrained(partial)
-        (partial / "tokenizer.model").unlink(missing_ok=True)  # a copy of the GGUF file
         partial.rename(folder)
     return folder
 

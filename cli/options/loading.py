@@ -2,52 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
+
+from specdec.cli.options.given import refuse_without_effect
+from specdec.cli.options.table import SHARED, with_options
 
 if TYPE_CHECKING:
     from specdec.engines.onnxruntime.options import OrtOptions
 
-__all__ = ["DRAFTERS", "gpu_options", "load_options", "ort_options", "package_argument"]
-
-DRAFTERS = ("auto", "model", "ngram", "hybrid", "none")
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
+__all__ = [
+    "check_drafting_options",
+    "gpu_options",
+    "load_options",
+    "ort_options",
+    "package_argument",
+    "placement_names",
+    "placement_options",
+]
 
 package_argument = click.argument(
     "package", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path)
 )
 
+_GPU = ("engine", "cuda_graphs", "allow_operators", "gpu_memory", "allow_cpu_fallback")
+_PLACEMENT = ("device", "draft_device", "num_threads")
 
-def gpu_options(function: _Function) -> _Function:
-    """Decorate a command with `cuda_graphs`, `gpu_memory`, `allow_cpu_fallback`, and
-    `allow_operators`."""
-    for option in (
-        click.option(
-            "--allow-cpu-fallback",
-            is_flag=True,
-            help="Run on a GPU even if it leaves matrix products to the CPU.",
-        ),
-        click.option(
-            "--gpu-memory",
-            metavar="GB",
-            type=click.FloatRange(min=0.0, min_open=True),
-            help="Limit of an engine's arena on the GPU; weights and KV cache lie outside it.",
-        ),
-        click.option(
-            "--allow-operator",
-            "allow_operators",
-            metavar="NAME",
-            multiple=True,
-            help="Load graphs that hold this operator although no export writes it. Repeatable.",
-        ),
-        click.option("--cuda-graphs", is_flag=True, help="Replay short passes as CUDA graphs."),
-    ):
-        function = option(function)
-    return function
+gpu_options = with_options(*(SHARED[name] for name in _GPU))
+"""Decorates a command with `engine` and the options of engines on a GPU."""
+
+placement_names = (*_PLACEMENT, *_GPU)
+"""Parameters that say where a package runs."""
+
+placement_options = with_options(*(SHARED[name] for name in placement_names))
+"""Decorates a command with `device`, `draft_device`, `num_threads`, and `gpu_options`."""
+
+load_options = with_options(
+    *(SHARED[name] for name in ("drafter", *_PLACEMENT, "load_cache", "no_checksums", *_GPU))
+)
+"""Decorates a command with `placement_options`, `drafter`, `load_cache` and `no_checksums`."""
 
 
 def ort_options(options: dict[str, Any]) -> OrtOptions:
@@ -56,6 +51,7 @@ def ort_options(options: dict[str, Any]) -> OrtOptions:
 
     limit = options["gpu_memory"]
     return OrtOptions(
+        engine=options["engine"],
         cuda_graphs=options["cuda_graphs"],
         gpu_memory_limit=None if limit is None else max(int(min(limit, 1e9) * 1e9), 1),
         allow_cpu_fallback=options["allow_cpu_fallback"],
@@ -64,26 +60,21 @@ def ort_options(options: dict[str, Any]) -> OrtOptions:
     )
 
 
-def load_options(function: _Function) -> _Function:
-    """Decorate a command with `drafter`, `device`, `draft_device`, `threads`, `no_checksums`.
+def check_drafting_options(options: dict[str, Any], num_draft_tokens: int | str | None) -> None:
+    """Refuse options about a draft model that this call does not run.
 
-    And with `gpu_options`.
+    Args:
+        options: of `load_options`.
+        num_draft_tokens: what the call asks for; None is the default.
+
+    Raises:
+        click.UsageError: one of them was given.
     """
-    for option in (
-        gpu_options,
-        click.option(
-            "--no-checksums", is_flag=True, help="Load without hashing the package's files."
-        ),
-        click.option("--threads", type=click.IntRange(min=1), help="CPU threads."),
-        click.option(
-            "--load-cache",
-            metavar="DIR",
-            type=click.Path(file_okay=False, path_type=Path),
-            help="Keep what loading makes of the graphs here: later loads are faster.",
-        ),
-        click.option("--draft-device", metavar="cpu|cuda:N", help="Of the draft. [the target's]"),
-        click.option("--device", metavar="cpu|cuda:N", default="cpu", help="Of the target. [cpu]"),
-        click.option("--drafter", type=click.Choice(DRAFTERS), default="auto", show_default=True),
-    ):
-        function = option(function)
-    return function
+    drafter = options["drafter"]
+    if drafter in ("ngram", "none"):
+        refuse_without_effect(
+            f"with --drafter {drafter}, which runs no draft model", "draft_device"
+        )
+    if num_draft_tokens == 0:
+        names = ("draft_device", *(("drafter",) if drafter in ("model", "hybrid") else ()))
+        refuse_without_effect("with --num-draft-tokens 0, which is plain decoding", *names)

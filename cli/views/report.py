@@ -31,6 +31,8 @@ def print_inspection(console: Console, inspection: Inspection) -> None:
         ("made", made.strip()),
         ("target", f"{source.get('target', 'unknown')}: {engine_words(inspection.target)}"),
         ("draft", drafted),
+        ("engine", ", ".join(dict.fromkeys(inspection.engines.values()))),
+        *(("weights", weights.words) for weights in inspection.weights),
         *(("note", note) for note in inspection.notes),
     ]
     _pairs(console, rows)

@@ -7,17 +7,25 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from specdec.runtime.decoding.results import FinishReason
     from specdec.runtime.decoding.stats import GenerationStats
 
 __all__ = ["print_stats", "stats_rows"]
 
 _NAME_WIDTH = 13
+_FINISH = {
+    "stop": "an end token or a stop text",
+    "length": "cut at --max-new-tokens",
+    "context": "cut where the model's context is full",
+    "cancelled": "interrupted",
+}
 
 
-def stats_rows(stats: GenerationStats) -> list[tuple[str, str]]:
+def stats_rows(stats: GenerationStats, finish_reason: FinishReason) -> list[tuple[str, str]]:
     """Return (name, figure with its unit) in reading order."""
     rows = [
         ("tokens", f"{stats.prompt_tokens} in, {stats.new_tokens} out"),
+        ("finish", f"{finish_reason}: {_FINISH[finish_reason]}"),
         ("speed", f"{stats.tokens_per_second:.1f} tokens/s after the prompt"),
         ("first token", f"after {_seconds(stats.time_to_first_token)}"),
         ("rounds", f"{stats.rounds}, {stats.tokens_per_round:.2f} tokens each"),
@@ -27,16 +35,17 @@ def stats_rows(stats: GenerationStats) -> list[tuple[str, str]]:
         if stats.acceptance_by_position:
             rows.append(("by position", _by_position(stats)))
     rows.append(("time", _time(stats)))
+    rows.append(("engine", stats.engine))
     if stats.fallback:
         rows.append(("fallback", stats.fallback))
     return rows
 
 
-def print_stats(console: Console, stats: GenerationStats) -> None:
+def print_stats(console: Console, stats: GenerationStats, finish_reason: FinishReason) -> None:
     """Print the table."""
     from rich.text import Text
 
-    for name, figure in stats_rows(stats):
+    for name, figure in stats_rows(stats, finish_reason):
         console.print(Text.assemble((f"{name:<{_NAME_WIDTH}}", "bold"), figure), soft_wrap=True)
 
 

@@ -7,14 +7,14 @@ and an input that the CPU reads is an array that the graph sees by address.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specdec.engines.devices import Device
 
-__all__ = ["HOST", "BoundArray", "BoundPass", "input_devices"]
+__all__ = ["HOST", "BoundArray", "BoundPass", "Pass", "input_devices"]
 
 HOST = Device("cpu")
 """Name of host memory."""
@@ -70,14 +70,26 @@ class BoundArray:
         return self.copied
 
 
-class BoundPass:
-    """One prepared pass of M rows, N of them scored.
+class Pass(Protocol):
+    """What an in-place engine asks of a prepared pass of M rows, N of them scored."""
 
-    Attributes:
-        logits: `OrtValue` float32 [1, N, logits_width] on the engine's device.
-        logits_array: the same memory as an array on the CPU; None elsewhere.
-        bytes_moved: between host and device so far.
-    """
+    logits: Any
+    """`OrtValue` float32 [1, N, logits_width] on the engine's device."""
+    bytes_moved: int
+    """Between host and device so far."""
+
+    @property
+    def logits_array(self) -> NDArray[np.float32] | None:
+        """The memory of `logits` as an array on the CPU; None elsewhere."""
+        ...
+
+    def run(self, token_ids: NDArray[np.int64], past: int) -> None:
+        """Append `token_ids` [1, M] after `past` cached tokens."""
+        ...
+
+
+class BoundPass:
+    """A `Pass` of a graph of standard operators."""
 
     def __init__(
         self,

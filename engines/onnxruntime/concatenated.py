@@ -36,6 +36,9 @@ class ConcatenatedEngine:
         self._length = 0
         self._past = self._empty()
 
+    def __repr__(self) -> str:
+        return f"<ConcatenatedEngine: {self._info.name!r}, {self._info.max_length} of context>"
+
     @property
     def info(self) -> EngineInfo:
         """Static facts about the engine."""

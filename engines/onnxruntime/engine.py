@@ -16,7 +16,7 @@ were bound once, run, read the logits array. Truncation changes one number.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,7 +26,7 @@ from specdec.engines.devices import Device
 from specdec.engines.engine import EngineInfo, check_forward
 from specdec.engines.errors import EngineError, one_line
 from specdec.engines.in_place import PAST, PRESENT, InPlaceEngine
-from specdec.engines.onnxruntime.binding import HOST, BoundPass, input_devices
+from specdec.engines.onnxruntime.binding import HOST, BoundPass, Pass, input_devices
 from specdec.engines.onnxruntime.head import LogitsHead
 from specdec.engines.onnxruntime.options import DEFAULT_ORT_OPTIONS, OrtOptions
 from specdec.engines.reduction import ReducedRow, Reduction
@@ -46,9 +46,19 @@ class KVCache:
     """The key and value buffers of one model and how much of them is filled."""
 
     buffers: dict[str, Any]
-    """`onnxruntime.OrtValue` by "<layer>.key" and "<layer>.value"."""
+    """`onnxruntime.OrtValue` [slots, kv_heads, capacity, head_size] by "<layer>.key|value"."""
     device: Device
-    length: int = 0
+    lengths: list[int] = field(default_factory=lambda: [0])
+    """Of each slot, in tokens; one slot unless the engine takes the rows of several sequences."""
+
+    @property
+    def length(self) -> int:
+        """Of the first slot: the cache of an engine of one sequence."""
+        return self.lengths[0]
+
+    @length.setter
+    def length(self, length: int) -> None:
+        self.lengths[0] = length
 
 
 class OrtEngine(InPlaceEngine[KVCache]):
@@ -70,7 +80,7 @@ class OrtEngine(InPlaceEngine[KVCache]):
         self._captures = options.cuda_graphs and cache.device.kind == "cuda"
         self._places = input_devices(session, cache.device)
         self._head = LogitsHead(info.name, cache.device, info.vocab_size, info.logits_width)
-        self._passes: dict[tuple[int, int, bool], BoundPass] = {}
+        self._passes: dict[tuple[int, int, bool], Pass] = {}
         self._retired_bytes = self._num_graphs = 0
 
     @property
@@ -126,11 +136,10 @@ class OrtEngine(InPlaceEngine[KVCache]):
         self._cache = KVCache({}, self._cache.device)
 
     def _run(
-        self, token_ids: NDArray[np.int64], num_logits: int, read: Callable[[BoundPass], _Read]
+        self, token_ids: NDArray[np.int64], num_logits: int, read: Callable[[Pass], _Read]
     ) -> _Read:
         """Run a pass that scores `num_logits` rows, or one when none is wanted, and read it."""
-        if self._session is None:
-            raise EngineError(f"the {self._info.name} engine is closed; load the package again")
+        self._require_open()
         past = self._cache.length
         rows = check_forward(self._info, past, token_ids, num_logits)
         try:
@@ -145,7 +154,11 @@ class OrtEngine(InPlaceEngine[KVCache]):
         self._cache.length = past + rows
         return result
 
-    def _prepared(self, rows: int, num_logits: int) -> BoundPass:
+    def _require_open(self) -> None:
+        if self._session is None:
+            raise EngineError(f"the {self._info.name} engine is closed; load the package again")
+
+    def _prepared(self, rows: int, num_logits: int) -> Pass:
         """The pass of this shape; the least recently used makes room, captured ones stay."""
         captures = self._captures and num_logits > 0 and rows <= _CAPTURED_ROWS
         key = (rows, max(num_logits, 1), captures)
@@ -160,7 +173,7 @@ class OrtEngine(InPlaceEngine[KVCache]):
         self._passes[key] = bound
         return bound
 
-    def _bind(self, rows: int, num_logits: int, captures: bool) -> BoundPass:
+    def _bind(self, rows: int, num_logits: int, captures: bool) -> Pass:
         values = self._cache.buffers.items()
         return BoundPass(
             self._session,

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specdec.engines.devices import Device
-from specdec.engines.onnxruntime.binding import HOST, BoundPass
+from specdec.engines.onnxruntime.binding import HOST, Pass
 from specdec.engines.onnxruntime.session import create_session
 from specdec.engines.reduction import ReducedRow, Reduction
 
@@ -46,14 +46,14 @@ class LogitsHead:
         self._calls: dict[tuple[int, Reduction | None], _Call] = {}
         self.bytes_moved = 0
 
-    def full(self, bound: BoundPass) -> NDArray[np.float32]:
+    def full(self, bound: Pass) -> NDArray[np.float32]:
         """The logits of the last pass, float32 [1, N, logits_width]; overwritten by the next."""
         if bound.logits_array is not None:
             return bound.logits_array
         rows: NDArray[np.float32] = self._run(bound, None)["rows"]
         return rows
 
-    def reduced(self, bound: BoundPass, reduction: Reduction) -> list[ReducedRow]:
+    def reduced(self, bound: Pass, reduction: Reduction) -> list[ReducedRow]:
         """The same, reduced; valid until the next pass."""
         found = self._run(bound, reduction)
         checks = found.get("mass", found.get("total"))
@@ -77,7 +77,7 @@ class LogitsHead:
 
         return [row(index) for index in range(rows)]
 
-    def forget(self, bound: BoundPass) -> None:
+    def forget(self, bound: Pass) -> None:
         """Release the bindings of a pass."""
         for key in [key for key in self._calls if key[0] == id(bound)]:
             del self._calls[key]
@@ -87,7 +87,7 @@ class LogitsHead:
         self._calls.clear()
         self._sessions.clear()
 
-    def _run(self, bound: BoundPass, reduction: Reduction | None) -> dict[str, NDArray[Any]]:
+    def _run(self, bound: Pass, reduction: Reduction | None) -> dict[str, NDArray[Any]]:
         """Reduce, or with None copy."""
         key = (id(bound), reduction)
         call = self._calls.get(key)
@@ -100,7 +100,7 @@ class LogitsHead:
             self.bytes_moved += sum(array.nbytes for array in call.outputs.values())
         return call.outputs
 
-    def _bind(self, bound: BoundPass, reduction: Reduction | None) -> _Call:
+    def _bind(self, bound: Pass, reduction: Reduction | None) -> _Call:
         from onnxruntime import OrtValue
 
         shape = tuple(bound.logits.shape())

@@ -6,6 +6,7 @@ another geometry must be refused here; otherwise it would corrupt the target's c
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from specdec.engines.errors import EngineError
@@ -17,13 +18,16 @@ __all__ = ["check_interface"]
 _ADVICE = "allowed is a graph written by specdec-export; export the package again"
 
 
-def check_interface(session: Any, entry: EngineEntry, name: str) -> None:
+def check_interface(
+    session: Any, entry: EngineEntry, name: str, lengths: Collection[str] = ("seqlens_k",)
+) -> None:
     """Compare a session's inputs and outputs with the manifest.
 
     Args:
         session: an `onnxruntime.InferenceSession`.
         entry: the engine's manifest entry.
         name: "target" or "draft", for messages.
+        lengths: inputs through which an in-place graph is told lengths.
 
     Raises:
         EngineError: an input or output is missing, or its shape or type differs.
@@ -32,7 +36,7 @@ def check_interface(session: Any, entry: EngineEntry, name: str) -> None:
     outputs = {node.name: node for node in session.get_outputs()}
     required = {"input_ids", "logit_rows"}
     if entry.layout == "in_place":
-        required.add("seqlens_k")
+        required.update(lengths)
     _require(sorted(required - inputs.keys()), entry, name)
     _require(sorted({"logits"} - outputs.keys()), entry, name)
     width = outputs["logits"].shape[-1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from specdec.engines.onnxruntime.session import create_session
 from specdec.engines.package.entries import EngineEntry
 from specdec.engines.package.external_data import graph_inputs
 
-__all__ = ["load_ort_engine"]
+__all__ = ["load_ort_engine", "own_or_shared_cache"]
 
 _VERIFY_ROWS = 33
 """Most rows of a verification."""
@@ -60,6 +62,11 @@ def load_ort_engine(
             f"the {name} engine's kv_dtype is {entry.kv_dtype!r}; ONNX Runtime engines have "
             f"{' or '.join(_KV_DTYPES)}; export the package again"
         )
+    if options.num_slots > 1:
+        raise EngineError(
+            f"num_slots is {options.num_slots}, and the {name} engine runs on plain ONNX Runtime, "
+            "which takes the rows of one sequence a pass; load with num_slots 1"
+        )
     if options.cuda_graphs and device.kind == "cuda" and entry.layout != "in_place":
         raise EngineError(
             f"CUDA graphs need fixed buffers, and the {name} engine's layout is {entry.layout!r}; "
@@ -79,22 +86,47 @@ def load_ort_engine(
         content=content,
         tensorrt=plan,
     )
-    info = entry.info(name, device)
+    if entry.native is not None:
+        _return_freed_memory()
+    info = replace(entry.info(name, device), engine="onnxruntime")
     check_interface(session, entry, name)
     if entry.layout == "concatenated":
         from specdec.engines.onnxruntime.concatenated import ConcatenatedEngine
 
         return ConcatenatedEngine(session, info, entry.prefill_chunk)
+    cache = own_or_shared_cache(entry, name, device, share_cache_with)
+    return OrtEngine(session, info, cache, entry.prefill_chunk, options)
+
+
+def _return_freed_memory() -> None:
+    """Give the system what folding panels back to matrices has used, where the C library can."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+    if trim is not None:
+        trim(0)
+
+
+def own_or_shared_cache(
+    entry: EngineEntry, name: str, device: Device, share_cache_with: Engine | None, slots: int = 1
+) -> KVCache:
+    """A new KV cache, or that of `share_cache_with`.
+
+    Raises:
+        EngineError: there is no memory for it, or the other engine's cache cannot be shared.
+    """
     if share_cache_with is None:
-        cache = KVCache(_allocate(entry, name, device), device)
-    elif isinstance(share_cache_with, OrtEngine):
-        cache = share_cache_with.cache
-    else:
+        return KVCache(_allocate(entry, name, device, slots), device, [0] * slots)
+    if not isinstance(share_cache_with, OrtEngine):
         raise EngineError(
             f"the {name} engine cannot share the cache of a {type(share_cache_with).__name__}; "
             "allowed is an in-place ONNX Runtime engine"
         )
-    return OrtEngine(session, info, cache, entry.prefill_chunk, options)
+    cache = share_cache_with.cache
+    if len(cache.lengths) != slots:
+        raise EngineError(
+            f"the {name} engine has {slots} slots and cannot share a cache of "
+            f"{len(cache.lengths)}; num_slots above 1 needs a native target and a native draft"
+        )
+    return cache
 
 
 def _tensorrt_plan(
@@ -109,11 +141,11 @@ def _tensorrt_plan(
     return TensorRTPlan(graph_inputs(graph), most, cache)
 
 
-def _allocate(entry: EngineEntry, name: str, device: Device) -> dict[str, Any]:
+def _allocate(entry: EngineEntry, name: str, device: Device, slots: int) -> dict[str, Any]:
     """Zeroed KV buffers on the device; on the CPU the system hands out pages as they fill."""
     from onnxruntime import OrtValue
 
-    shape = (1, entry.num_kv_heads, entry.max_length, entry.head_size)
+    shape = (slots, entry.num_kv_heads, entry.max_length, entry.head_size)
     buffers: dict[str, Any] = {}
     try:
         for layer in range(entry.num_layers):
@@ -124,7 +156,7 @@ def _allocate(entry: EngineEntry, name: str, device: Device) -> dict[str, Any]:
     except Exception as error:  # MemoryError, or whatever the device's allocator raises
         raise EngineError(
             f"the {name} engine's KV cache of {entry.max_length} tokens needs "
-            f"{entry.kv_cache_bytes / 1e9:.1f} GB on {device}, which cannot be had; export with a "
-            "smaller --max-length"
+            f"{slots * entry.kv_cache_bytes / 1e9:.1f} GB on {device}, which cannot be had; "
+            "export with a smaller --max-length"
         ) from error
     return buffers

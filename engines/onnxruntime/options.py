@@ -11,10 +11,13 @@ from specdec.engines.devices import Device
 from specdec.engines.errors import EngineError
 from specdec.engines.package.entries import EngineEntry
 
-__all__ = ["DEFAULT_ORT_OPTIONS", "MAX_THREADS", "OrtOptions", "check_applies"]
+__all__ = ["DEFAULT_ORT_OPTIONS", "ENGINES", "MAX_THREADS", "OrtOptions", "check_applies"]
 
+ENGINES = ("auto", "native", "onnxruntime")
+"""What may run a CPU engine."""
 MAX_THREADS = 1024
 """Most CPU threads of an engine."""
+_MOST_SLOTS = 1024
 
 
 def _check_type(name: str, value: object, wanted: type, allowed: str) -> None:
@@ -44,6 +47,11 @@ class OrtOptions:
     huge_pages: bool = True
     """Move the weights of engines on the CPU to huge pages, where the system has them, which makes
     passes faster; it happens in the background after a load. Not for what `load_cache` maps."""
+    engine: str = "auto"
+    """Engines on the CPU: "native" operators, plain "onnxruntime", or "auto", which is native where
+    the package has such graphs and the installed library runs on this CPU."""
+    num_slots: int = 1
+    """Sequences with a KV cache of their own in each engine; more than 1 needs native engines."""
     load_cache: Path | None = None
     """Directory for what the first load makes and later ones need not: for the CPU, graphs as ONNX
     Runtime optimized them, which are mapped, in about half the time, their pages shared between
@@ -59,6 +67,10 @@ class OrtOptions:
         _check_type("huge_pages", self.huge_pages, bool, "True or False")
         if self.reduce_logits is not None:
             _check_type("reduce_logits", self.reduce_logits, bool, "None, True or False")
+        if self.engine not in ENGINES:
+            raise EngineError(f"engine is {self.engine!r}; allowed is {', '.join(ENGINES)}")
+        if type(self.num_slots) is not int or not 1 <= self.num_slots <= _MOST_SLOTS:
+            raise EngineError(f"num_slots is {self.num_slots!r}; allowed is 1 .. {_MOST_SLOTS}")
         names = self.allow_operators
         if not isinstance(names, (list, tuple)) or not all(isinstance(n, str) and n for n in names):
             raise EngineError(
@@ -108,6 +120,8 @@ def check_applies(
         "reduce_logits": ((on_gpu or on_cpu) and in_place, "an in-place engine of ONNX Runtime"),
         "allow_operators": (on_gpu or on_cpu, "an engine of ONNX Runtime"),
         "huge_pages": (on_cpu, "an engine on the CPU"),
+        "engine": (on_cpu, "an engine on the CPU"),
+        "num_slots": (on_cpu and in_place, "an in-place engine on the CPU"),
         "load_cache": (on_cpu or tensorrt in kinds, "an engine on the CPU or for TensorRT"),
     }
     for field in fields(options):

@@ -43,6 +43,7 @@ def create_session(
     options: OrtOptions = DEFAULT_ORT_OPTIONS,
     content: str | None = None,
     tensorrt: TensorRTPlan | None = None,
+    library: Path | None = None,
 ) -> Any:
     """Load an ONNX file.
 
@@ -54,6 +55,8 @@ def create_session(
         options: all but `reduce_logits` count here.
         content: identifies the file and its weights in `options.load_cache`; None does not use it.
         tensorrt: let TensorRT's provider run it on a GPU.
+        library: of native operators, for a graph over them. Its weights stay pages of the file,
+            so huge pages and `options.load_cache` have nothing to do.
 
     Returns:
         An `onnxruntime.InferenceSession`.
@@ -78,12 +81,14 @@ def create_session(
         for entry in SESSION_ENTRIES:
             session_options.add_session_config_entry(entry, "1")
         providers = gpu_providers(device, options, tensorrt)
+    elif library is not None:
+        session_options.register_custom_ops_library(str(library))
     elif options.load_cache is not None and content is not None:
         session = _load_mapped(graph, options.load_cache, content, name, num_threads)
         if session is not None:
             return session
     try:
-        with on_huge_pages(device.kind == "cpu" and options.huge_pages):
+        with on_huge_pages(device.kind == "cpu" and options.huge_pages and library is None):
             session = onnxruntime.InferenceSession(
                 str(graph), session_options, providers=providers, enable_fallback=0
             )

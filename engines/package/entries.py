@@ -24,7 +24,7 @@ from specdec.engines.package.fields import (
 )
 from specdec.engines.package.strict_json import shown
 
-__all__ = ["EngineEntry", "FileEntry", "TokenizerEntry"]
+__all__ = ["EngineEntry", "FileEntry", "NativeEntry", "TokenizerEntry"]
 
 _MAX_TOKENS = 2**24
 _MAX_COUNT = 2**16
@@ -50,6 +50,25 @@ class FileEntry:
 
     def __post_init__(self) -> None:
         check_record(self)
+
+
+@dataclass(frozen=True)
+class NativeEntry:
+    """The graph of an engine over the native CPU operators, and the operators it needs.
+
+    Raises:
+        PackageError: a field has the wrong type or is out of range.
+    """
+
+    graph: str = field(metadata=relative_path())
+    """Path inside the package, "*.onnx"; it reads the data file of the engine's own graph."""
+    operators: int = field(metadata=integer(1, _MAX_COUNT))
+    """Version of the operators and of the layouts of their weights."""
+
+    def __post_init__(self) -> None:
+        check_record(self)
+        if not self.graph.endswith(".onnx"):
+            raise FieldError("graph", shown(self.graph), 'a name ending in ".onnx"')
 
 
 @dataclass(frozen=True)
@@ -93,6 +112,8 @@ class EngineEntry:
     """The draft can read and write the target's KV cache; false for a target."""
     tensorrt: TensorRTEntry | None = field(default=None, metadata=nullable(record(TensorRTEntry)))
     """What a TensorRT engine was built for; null for the other backends."""
+    native: NativeEntry | None = field(default=None, metadata=nullable(record(NativeEntry)))
+    """The same engine over the native CPU operators, if it has such a graph."""
 
     def __post_init__(self) -> None:
         check_record(self)
@@ -104,6 +125,9 @@ class EngineEntry:
             got = "null" if self.tensorrt is None else "an object"
             allowed = "an object for the TensorRT backends and null for the others"
             raise FieldError("tensorrt", got, allowed)
+        if self.native is not None and (self.backend, self.layout) != ("onnxruntime", "in_place"):
+            allowed = 'null, unless backend is "onnxruntime" and layout "in_place"'
+            raise FieldError("native", "an object", allowed)
         if self.logits_width < self.vocab_size:
             raise FieldError(
                 "logits_width", f"{self.logits_width}", f"{self.vocab_size} (vocab_size) or more"

@@ -33,8 +33,10 @@ __all__ = [
     "write_manifest",
 ]
 
-SCHEMA_VERSION = 1
-"""The one schema version this release writes and reads."""
+SCHEMA_VERSION = 2
+"""The newest schema version this release writes and reads; 2 came with native graphs."""
+_PLAIN_VERSION = 1
+"""Of a package without a native graph, which releases before version 2 read as well."""
 
 _SHARED_GEOMETRY = (
     "backend",
@@ -93,6 +95,7 @@ class Manifest:
         if not isinstance(version, str) or not version:
             raise FieldError("specdec_version", shown(version), "a non-empty string")
         engines = read_object(tree["engines"], "engines", ["target"], ["draft"])
+        _check_native(tree["schema_version"], engines)
         draft = engines.get("draft")
         files = tree["files"]
         if not isinstance(files, dict):
@@ -115,8 +118,10 @@ class Manifest:
         Raises:
             PackageError: a free-form section holds what JSON cannot, such as NaN or an array.
         """
+        entries = [self.target] if self.draft is None else [self.target, self.draft]
+        has_native = any(entry.native is not None for entry in entries)
         tree = {
-            "schema_version": SCHEMA_VERSION,
+            "schema_version": SCHEMA_VERSION if has_native else _PLAIN_VERSION,
             "specdec_version": self.specdec_version,
             "engines": {
                 "target": _engine_tree(self.target),
@@ -156,22 +161,36 @@ def write_manifest(directory: Path, manifest: Manifest) -> Path:
 
 
 def _engine_tree(entry: EngineEntry) -> dict[str, Any]:
-    """An entry as JSON-ready data, without the record of a backend that it does not use."""
+    """An entry as JSON-ready data, without the records that it does not use."""
     tree = asdict(entry)
-    if tree["tensorrt"] is None:
-        del tree["tensorrt"]
+    for name in ("tensorrt", "native"):
+        if tree[name] is None:
+            del tree[name]
     return tree
 
 
 def _check_version(tree: dict[str, Any]) -> None:
     got = tree.get("schema_version", "missing")
     if type(got) is not int:
-        raise FieldError("schema_version", shown(got), f"the integer {SCHEMA_VERSION}")
-    if got != SCHEMA_VERSION:
+        allowed = f"an integer, {_PLAIN_VERSION} or {SCHEMA_VERSION}"
+        raise FieldError("schema_version", shown(got), allowed)
+    if not _PLAIN_VERSION <= got <= SCHEMA_VERSION:
         advice = "upgrade specdec" if got > SCHEMA_VERSION else "export the package again"
         raise PackageVersionError(
-            f"specdec.json has schema_version {got}; this release reads {SCHEMA_VERSION}; {advice}"
+            f"specdec.json has schema_version {got}; this release reads {_PLAIN_VERSION} and "
+            f"{SCHEMA_VERSION}; {advice}"
         )
+
+
+def _check_native(version: int, engines: dict[str, Any]) -> None:
+    """Version 1 has no native graphs: the field is unknown there, whatever it holds."""
+    for name, entry in engines.items():
+        if version == _PLAIN_VERSION and isinstance(entry, dict) and "native" in entry:
+            raise FieldError(
+                f"engines.{name}.native",
+                "present",
+                f"no such field before version {SCHEMA_VERSION}",
+            )
 
 
 def _free_form(tree: dict[str, Any], name: str) -> dict[str, Any]:
@@ -205,14 +224,22 @@ def _check_file_names(files: Mapping[str, FileEntry]) -> None:
 
 def _check_listed(manifest: Manifest) -> None:
     named = {
-        "engines.target.graph": manifest.target.graph,
-        "engines.draft.graph": manifest.draft.graph if manifest.draft else None,
+        **_graphs("target", manifest.target),
+        **_graphs("draft", manifest.draft),
         "tokenizer.file": manifest.tokenizer.file,
         "tokenizer.chat_template": manifest.tokenizer.chat_template,
     }
     for where, name in named.items():
         if name is not None and name not in manifest.files:
             raise FieldError(where, shown(name), "a file listed in files")
+
+
+def _graphs(name: str, entry: EngineEntry | None) -> dict[str, str | None]:
+    """The graphs that an entry names, by their place in the manifest."""
+    if entry is None:
+        return {}
+    native = None if entry.native is None else entry.native.graph
+    return {f"engines.{name}.graph": entry.graph, f"engines.{name}.native.graph": native}
 
 
 def _check_pair(target: EngineEntry, draft: EngineEntry | None) -> None:

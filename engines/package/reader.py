@@ -88,6 +88,8 @@ def read_package(path: str | os.PathLike[str], verify_checksums: bool = True) ->
     for entry in filter(None, (manifest.target, manifest.draft)):
         if entry.backend.startswith("onnxruntime"):
             check_external_data(files[entry.graph], listed)
+        if entry.native is not None:
+            check_external_data(files[entry.native.graph], listed)
     if verify_checksums:
         _verify_checksums(files, manifest)
     template = manifest.tokenizer.chat_template

@@ -37,11 +37,12 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-def write_file(path: Path, content: str | bytes | memoryview) -> None:
+def write_file(path: Path, content: str | bytes | memoryview, *, replaces: bool = True) -> None:
     """Write `path` in one step; an existing regular file is replaced and keeps its mode.
 
     Args:
         content: text is written as UTF-8, line breaks as they are.
+        replaces: False is for a new file alone; one that is there already is an error.
 
     Raises:
         OutputError: `path` is a link or no regular file, or the system refuses; the message names
@@ -52,7 +53,7 @@ def write_file(path: Path, content: str | bytes | memoryview) -> None:
     try:
         for left in left_behind(path, _PART):
             remove(left)
-        _write(path, data)
+        _write(path, data, replaces)
     except OSError as error:
         raise OutputError(_reason(path, len(data), error)) from error
 
@@ -160,7 +161,7 @@ def _prefix(path: Path, kind: str) -> str:
     return f".{os.fsdecode(name)}.{kind}-"
 
 
-def _write(path: Path, rest: memoryview) -> None:
+def _write(path: Path, rest: memoryview, replaces: bool) -> None:
     part, descriptor, held = fresh_name(path, _PART), None, None
     try:
         while held is None:
@@ -175,7 +176,11 @@ def _write(path: Path, rest: memoryview) -> None:
         while rest:
             rest = rest[os.write(descriptor, rest) :]
         os.fsync(descriptor)
-        os.replace(part, path)  # noqa: PTH105  (beside the other calls of the system)
+        if replaces:
+            os.replace(part, path)  # noqa: PTH105  (beside the other calls of the system)
+        else:
+            os.link(part, path)  # which replaces nothing, whoever was faster
+            part.unlink()
         sync_folder(path.absolute().parent)
     except BaseException:
         remove(part)
@@ -187,6 +192,8 @@ def _write(path: Path, rest: memoryview) -> None:
 
 
 def _reason(path: Path, size: int, error: OSError) -> str:
+    if isinstance(error, FileExistsError):
+        return f"{path} is there already; name another file"
     if not is_disk_full(error):
         return f"{path} cannot be written ({error.strerror}); allowed is a writable directory"
     free = shutil.disk_usage(path.absolute().parent).free

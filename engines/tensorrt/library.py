@@ -34,7 +34,7 @@ def import_tensorrt(backend: str) -> Any:
     except (ImportError, OSError) as error:
         raise MissingDependencyError(
             f"{TENSORRT_MODULES[backend]} cannot be imported ({' '.join(str(error).split())}); "
-            f'run: pip install "specdec[{backend}]"'
+            f"run: pip install {backend}"
         ) from error
 
 

@@ -27,6 +27,7 @@ def check_and_measure(
     references: tuple[Reference, Reference | None],
     candidates: Sequence[Candidate],
     progress: Progress,
+    problems: Sequence[str] = (),
 ) -> CheckReport:
     """Load the engines of a package that is about to be finished, check and measure them.
 
@@ -36,6 +37,7 @@ def check_and_measure(
         references: the original logits of the target, and of a draft that is another model.
         candidates: draft recipes that were tried.
         progress: receives the steps.
+        problems: what was found wrong before the engines ran.
 
     Returns:
         The figures of checks and report, and the costs, for the manifest.
@@ -51,6 +53,7 @@ def check_and_measure(
         with progress.step("check the engines"):
             shares = loaded.draft_shares_cache
             checked = check_engines(loaded.target, loaded.draft, shares, *references, timed=timed)
+        checked.problems[:0] = problems
         if checked.problems and not options.force:
             raise ExportCheckError(
                 f"the engines failed their checks: {'; '.join(checked.problems)}; "

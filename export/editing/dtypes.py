@@ -9,6 +9,7 @@ __all__ = ["state_types"]
 _FIXED = {
     **dict.fromkeys(("Shape", "Size", "NonZero", "ArgMax", "ArgMin"), ir.DataType.INT64),
     **dict.fromkeys(("Equal", "Greater", "GreaterOrEqual", "Less"), ir.DataType.BOOL),
+    **dict.fromkeys(("MatMulInteger", "ConvInteger"), ir.DataType.INT32),
     **dict.fromkeys(("LessOrEqual", "And", "Or", "Not", "Xor", "IsNaN"), ir.DataType.BOOL),
 }
 _TYPE_FROM = {"Where": 1, "DequantizeLinear": 1, "OneHot": 2}
@@ -32,6 +33,8 @@ def _dtype(node: ir.Node, index: int) -> ir.DataType | None:
         return ir.DataType(node.attributes.get_int("to"))
     if node.op_type == "TopK" and index == 1:
         return ir.DataType.INT64
+    if node.op_type == "DynamicQuantizeLinear":
+        return ir.DataType.FLOAT if index == 1 else ir.DataType.UINT8
     if node.op_type == "ConstantOfShape":
         filled = node.attributes.get_tensor("value", None)
         return ir.DataType.FLOAT if filled is None else filled.dtype

@@ -15,6 +15,7 @@ __all__ = [
     "is_token_lookup",
     "is_weight_product",
     "save_graph",
+    "take_place",
 ]
 
 CONTRIB = "com.microsoft"
@@ -56,3 +57,29 @@ def is_weight_product(node: ir.Node) -> bool:
     if node.op_type != "MatMul" or node.inputs[1] is None:
         return False
     return node.inputs[1].is_initializer() and len(node.inputs[1].const_value.shape) >= 2
+
+
+def take_place(model: ir.Model, old: ir.Value, node: ir.Node, index: int = 0) -> ir.Value:
+    """Let output `index` of `node` be what `old` was, under its name, for all that reads it.
+
+    Args:
+        model: receives `node` before the node that makes `old`, unless it has it already.
+        old: an output of a node; it stays, unused, under another name.
+        node: the replacement.
+        index: of its output.
+
+    Returns:
+        The new value.
+    """
+    maker = old.producer()
+    assert maker is not None
+    if node.graph is None:
+        model.graph.insert_before(maker, node)
+    new = node.outputs[index]
+    new.name, new.type, new.shape = old.name, old.type, old.shape
+    old.name = f"{old.name}.replaced"
+    for place, output in enumerate(model.graph.outputs):
+        if output is old:
+            model.graph.outputs[place] = new
+    ir.convenience.replace_all_uses_with(old, new)
+    return new

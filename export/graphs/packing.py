@@ -3,7 +3,7 @@
 The three projections read the same rows. Side by side as one matrix they cost one operator (one
 hand-off to the threads) instead of three, and the attention node takes the packed rows as they
 are. The gate and up projections of a feed-forward stay apart: packed, they need a split again,
-and that costs as much as it saves (docs/performance.md).
+and that costs as much as it saves (docs/tuning.md).
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +24,11 @@ from specdec.engines.package.manifest import (
     inventory,
     write_manifest,
 )
+from specdec.engines.release import VERSION
 from specdec.export.engine_graphs import describe_engine, trace_graph, write_engine
 from specdec.export.errors import ExportError
 from specdec.export.memory import release_memory
+from specdec.export.native.pair import add_native
 from specdec.export.progress import Progress
 from specdec.export.simulate.repeat_layers import repeat_layers
 from specdec.export.simulate.shapes import Shape, disk_needed, shape_of, traced_part
@@ -82,13 +83,13 @@ def write_simulated_package(pair: SimulatedPair, directory: Path, progress: Prog
         entries |= _build(shape, names, directory, scratch, recipes, pair.max_length, progress)
     scratch.rmdir()
     tokenizer = _write_tokenizer(directory, target.vocab)
-    read = {name: weights_read(directory / entry.graph, entry) for name, entry in entries.items()}
+    read = {name: weights_read(directory, entry) for name, entry in entries.items()}
     manifest = Manifest(
         target=entries["target"],
         draft=entries.get("draft"),
         tokenizer=tokenizer,
         files=inventory(directory),
-        specdec_version=version("specdec"),
+        specdec_version=VERSION,
         source={
             "target": f"{pair.target}, random weights",
             "draft": pair.draft if draft is None else f"{pair.draft}, random weights",
@@ -138,6 +139,7 @@ def _build(
             write_engine(plain, graph, recipe)
             repeat_layers(graph, shape.layers)
             widen_vocabulary(graph, traced.vocab, shape.vocab)
+            entries[name], _ = add_native(directory, entries[name], recipe)
     for path in scratch.iterdir():
         path.unlink()
     return entries

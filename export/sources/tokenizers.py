@@ -10,7 +10,13 @@ from typing import Any
 from specdec.engines.package.manifest import TokenizerEntry
 from specdec.engines.storage.writing import write_file
 from specdec.export.errors import SourceError, TokenizerMismatchError
-from specdec.export.sources.source import ModelSource, load_generation_config, reading
+from specdec.export.sources.gguf.tokenizer import gguf_tokenizer, special_ids
+from specdec.export.sources.source import (
+    ModelSource,
+    load_generation_config,
+    open_source_gguf,
+    reading,
+)
 
 __all__ = ["SourceTokenizer", "check_same_tokenizer", "load_tokenizer", "write_tokenizer"]
 
@@ -31,6 +37,8 @@ class SourceTokenizer:
     bos_token_id: int | None
     chat_template: str | None
     special_tokens: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    """What the user should know of it."""
 
     @property
     def size(self) -> int:
@@ -42,8 +50,20 @@ def load_tokenizer(source: ModelSource, config: Any) -> SourceTokenizer:
     """Read the tokenizer of a source and the ids that end a text.
 
     Raises:
-        SourceError: there is none, or it has no fast (`tokenizers`) form.
+        SourceError: there is none, it has no fast (`tokenizers`) form, or an id that ends a text
+            is no token.
     """
+    found = _from_gguf(source) if source.gguf_file is not None else _from_folder(source, config)
+    outside = [index for index in found.eos_token_ids if index not in found.tokens]
+    if outside:
+        raise SourceError(
+            f"{source.name} ends its texts with id {outside[0]}, which is no token of its "
+            f"tokenizer (of {found.size}); correct eos_token_id in its configuration"
+        )
+    return found
+
+
+def _from_folder(source: ModelSource, config: Any) -> SourceTokenizer:
     from transformers import AutoTokenizer
 
     with reading(source, "tokenizer"):
@@ -57,20 +77,12 @@ def load_tokenizer(source: ModelSource, config: Any) -> SourceTokenizer:
     backend.no_truncation()
     backend.no_padding()
     tokens = {index: token for token, index in backend.get_vocab(with_added_tokens=True).items()}
-    eos = _eos_token_ids(source, config, tokenizer)
+    eos, notes = _eos_token_ids(source, config, tokenizer)
     special = {
         name: str(value)
         for name, value in tokenizer.special_tokens_map.items()
         if isinstance(value, str)
     }
-    if source.gguf_file is not None:
-        # A GGUF file names its special tokens by id; the converted texts can be wrong.
-        for name, index in (
-            ("bos_token", config.bos_token_id),
-            ("eos_token", eos[0] if eos else None),
-        ):
-            if index in tokens:
-                special[name] = tokens[index]
     template = tokenizer.chat_template
     return SourceTokenizer(
         source=source.name,
@@ -80,6 +92,28 @@ def load_tokenizer(source: ModelSource, config: Any) -> SourceTokenizer:
         bos_token_id=tokenizer.bos_token_id,
         chat_template=template if isinstance(template, str) else None,
         special_tokens=special,
+        notes=notes,
+    )
+
+
+def _from_gguf(source: ModelSource) -> SourceTokenizer:
+    model = open_source_gguf(source)
+    backend = gguf_tokenizer(model)
+    tokens = {index: token for token, index in backend.get_vocab(with_added_tokens=True).items()}
+    ids = special_ids(model)
+    roles = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
+    return SourceTokenizer(
+        source=source.name,
+        backend=backend,
+        tokens=tokens,
+        eos_token_ids=tuple(
+            dict.fromkeys(ids[role] for role in ("eos", "eot", "eom") if role in ids)
+        ),
+        bos_token_id=ids.get("bos"),
+        chat_template=model.metadata.get("tokenizer.chat_template"),
+        special_tokens={
+            name: tokens[ids[role]] for role, name in roles.items() if ids.get(role) in tokens
+        },
     )
 
 
@@ -113,16 +147,43 @@ def write_tokenizer(tokenizer: SourceTokenizer, directory: Path) -> TokenizerEnt
     )
 
 
-def _eos_token_ids(source: ModelSource, config: Any, tokenizer: Any) -> tuple[int, ...]:
-    """The first of generation config, model config, tokenizer that names an end."""
+def _eos_token_ids(
+    source: ModelSource, config: Any, tokenizer: Any
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Every id that generation config, model config or tokenizer calls an end, and a note.
+
+    A configuration class has an id of its own where the file names none; that is the last resort.
+    """
     generation = load_generation_config(source)
-    for holder in (generation, config.get_text_config(), tokenizer):
-        ids = getattr(holder, "eos_token_id", None)
-        if isinstance(ids, int):
-            return (ids,)
-        if ids:
-            return tuple(dict.fromkeys(int(i) for i in ids))
-    return ()
+    stated = _stated_eos(source)
+    named = {
+        "generation_config.json": _ids(getattr(generation, "eos_token_id", None)),
+        "config.json": _ids(stated),
+        "the tokenizer": _ids(tokenizer.eos_token_id),
+    }
+    named = {holder: ids for holder, ids in named.items() if ids}
+    union = tuple(dict.fromkeys(index for ids in named.values() for index in ids))
+    if not union:
+        return _ids(getattr(config.get_text_config(), "eos_token_id", None)), ()
+    if all(set(ids) == set(union) for ids in named.values()):
+        return union, ()
+    said = ", ".join(f"{holder} {list(ids)}" for holder, ids in named.items())
+    return union, (f"{source.name} names several ends ({said}); each of them ends a text",)
+
+
+def _stated_eos(source: ModelSource) -> Any:
+    """`eos_token_id` as config.json has it, None where it says nothing."""
+    from transformers import PretrainedConfig
+
+    with reading(source, "configuration"):
+        data, _ = PretrainedConfig.get_config_dict(source.location, **source.arguments)
+    return data.get("eos_token_id")
+
+
+def _ids(value: Any) -> tuple[int, ...]:
+    if isinstance(value, int):
+        return (value,)
+    return tuple(dict.fromkeys(int(index) for index in value or ()))
 
 
 def _shown(token: str | None) -> str:

@@ -47,7 +47,7 @@ class Generation:
         self._reuse = reuse
         self._cancelled = threading.Event()
         self._started = False
-        self._recorder = Recorder()
+        self._recorder = Recorder(parts.target.info.engine)
         self._loop = self._build(params)
 
     def cancel(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from os import PathLike
 from typing import Any, Literal, get_args
 
 from specdec.engines.engine import Engine
@@ -59,6 +60,11 @@ class Parts:
         make_random: Callable[[SamplingParams], RoundRandom] | None,
     ) -> Parts:
         """Check and combine; arguments and errors as `SpeculativeDecoder`."""
+        if isinstance(target, (str, PathLike)):
+            raise InvalidParameterError(
+                f"target is the path {str(target)!r}; an engine is needed here: "
+                "SpeculativeDecoder.load(path) loads a package"
+            )
         if drafter not in get_args(DrafterName) and not hasattr(drafter, "propose"):
             allowed = ", ".join(get_args(DrafterName))
             raise InvalidParameterError(f"drafter is {drafter!r}; allowed is {allowed}")
@@ -83,6 +89,14 @@ class Parts:
             eos_token_ids=ends,
             make_random=make_random or _make_random,
             seed_costs=CostTable.from_mapping(costs or {}) or DEFAULT_COSTS,
+        )
+
+    def described(self) -> str:
+        """The target, its context, and who drafts."""
+        info = self.target.info
+        return (
+            f"target {info.name!r} of {info.vocab_size} tokens, {info.max_length} of context, "
+            f"{type(self.drafter).__name__}"
         )
 
     def check_supported(self, params: SamplingParams) -> None:

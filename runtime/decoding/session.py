@@ -126,6 +126,12 @@ class Session(Closing):
         """Forget every turn, one that is still open included."""
         self._state = _State([], [])
 
+    def described(self) -> str:
+        """How far it has come, or "closed"."""
+        state = self._state
+        turns = f", {len(state.messages)} messages" if state.messages else ""
+        return "closed" if self._closed else f"{len(state.ids)} tokens{turns}"
+
     def close(self) -> None:
         """End the session; the decoder stays open. Idempotent."""
         self._closed = True

@@ -48,6 +48,8 @@ class GenerationStats:
     """Decode speed: new_tokens / (total_seconds - prefill_seconds)."""
     fallback: str | None
     """The reason why decoding was or became plain although there was a draft; else None."""
+    engine: str
+    """What computed the target: "native avx512", "onnxruntime", or another backend's name."""
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain Python data, ready for JSON."""
@@ -60,7 +62,8 @@ class GenerationStats:
 class Recorder:
     """Counts rounds while a generation runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, engine: str) -> None:
+        self.engine = engine
         self.meter = Meter()
         self.active_seconds = 0.0
         self.first_token_seconds = 0.0
@@ -106,4 +109,5 @@ class Recorder:
             time_to_first_token=self.first_token_seconds,
             tokens_per_second=new_tokens / decoding if decoding > 0.0 else 0.0,
             fallback=self.fallback,
+            engine=self.engine,
         )

@@ -101,6 +101,12 @@ class GenerationStream(Closing, Iterator[Chunk]):
         finally:
             turn.ended = True
 
+    def described(self) -> str:
+        """Whether it is open, or how it ended."""
+        if self._result is None:
+            return "open"
+        return f"{len(self._result.token_ids)} tokens, {self._result.finish_reason}"
+
     def __del__(self) -> None:
         if hasattr(self, "_closing"):
             self.close()

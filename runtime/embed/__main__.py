@@ -17,12 +17,18 @@ def main() -> int:
     builder = commands.add_parser("build", help="write include/, lib/ and a CMake package")
     builder.add_argument("--out", type=Path, required=True, metavar="DIR")
     options = parser.parse_args()
+    prefix = options.out.resolve()
     try:
-        library = build_library(options.out.resolve())
+        library = build_library(prefix)
     except SpecdecError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
     sys.stdout.write(f"{library}\n")
+    headers = ", ".join(sorted(path.name for path in (prefix / "include").iterdir()))
+    sys.stderr.write(
+        f"wrote include/ ({headers}), lib/{library.name} and lib/cmake/specdec below {prefix}; "
+        f"CMake finds it with -DCMAKE_PREFIX_PATH={prefix}\n"
+    )
     return 0
 
 

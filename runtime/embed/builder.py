@@ -20,9 +20,9 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 
+from specdec.engines.release import VERSION
 from specdec.engines.storage.writing import write_file
 from specdec.runtime.embed.errors import BuildError
 from specdec.runtime.errors import MissingDependencyError
@@ -70,7 +70,7 @@ def build_library(out: Path) -> Path:
         write_file(include / header, (NATIVE / header).read_bytes())
     for template in ("specdecConfig.cmake", "specdecConfigVersion.cmake"):
         text = (NATIVE / template).read_text(encoding="utf-8")
-        write_file(cmake / template, text.replace("@VERSION@", version("specdec")))
+        write_file(cmake / template, text.replace("@VERSION@", VERSION))
     return library
 
 
@@ -88,7 +88,7 @@ def _emit(path: Path) -> None:
         from cffi import FFI
     except ImportError as error:
         raise MissingDependencyError(
-            'building libspecdec.so needs cffi; run: pip install "specdec[embed]"'
+            "building libspecdec.so needs cffi; run: pip install cffi"
         ) from error
     ffi = FFI()
     internal = NATIVE / "internal.h"

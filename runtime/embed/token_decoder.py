@@ -153,6 +153,10 @@ class TokenDecoder(Closing):
         """End the running generation before its next round; from any thread."""
         self._decoder.cancel()
 
+    def described(self) -> str:
+        """As the decoder it wraps."""
+        return self._decoder.described()
+
     def close(self) -> None:
         """Close the engines. Idempotent."""
         self._decoder.close()

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timezone
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 
 from specdec.engines.load import LoadedPackage
+from specdec.engines.release import VERSION
 from specdec.runtime.decoder import SpeculativeDecoder
 from specdec.runtime.decoding.parts import DrafterName
 from specdec.runtime.report.contents import Candidate, Costs, Level, Quality, Report
@@ -76,7 +76,8 @@ def measure_package(
     with SpeculativeDecoder.from_package(package, drafter=drafter, owns=False) as decoder:
         with step("time the engines"):
             step_seconds = _step_seconds(package)
-            plan = plan_generation(decoder, level, step_seconds)
+            context = min(e.info.max_length for e in (target, draft) if e is not None)
+            plan = plan_generation(decoder, level, step_seconds, context)
             filler = [token for text in plan.texts for token in text]
             curves = measure_curves(
                 target,
@@ -99,7 +100,7 @@ def measure_package(
         format=1,
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         level=level,
-        specdec_version=version("specdec"),
+        specdec_version=VERSION,
         machine=describe_machine(
             target.info.device, None if draft is None else draft.info.device, num_threads
         ),

@@ -34,7 +34,7 @@ class GenerationPlan:
 
 
 def plan_generation(
-    decoder: SpeculativeDecoder, level: Level, step_seconds: float
+    decoder: SpeculativeDecoder, level: Level, step_seconds: float, context: int
 ) -> GenerationPlan:
     """Choose prompts and texts and encode them.
 
@@ -42,21 +42,22 @@ def plan_generation(
         decoder: of the package.
         level: "short" takes about half a minute with a plain step of 25 ms, "full" some minutes.
         step_seconds: rough time of a plain step.
+        context: tokens that every engine holds: the draft is also played alone.
     """
     slow = step_seconds > _SLOW_SECONDS
     passages, texts = load_prompts(), load_texts()
     if level == "short":
         passages = one_per_category(passages)[: 3 if slow else None]
         texts = one_per_category(texts)
-    new_tokens = min((24 if slow else 28) if level == "short" else 96, decoder.max_length // 2)
+    new_tokens = min((24 if slow else 28) if level == "short" else 96, context // 2)
     return GenerationPlan(
         prompts=encode_prompts(
-            decoder, [(p.category, p.text) for p in passages], decoder.max_length - new_tokens
+            decoder, [(p.category, p.text) for p in passages], context - new_tokens
         ),
         sampled_prompts=2 if level == "short" else len(passages),
         new_tokens=new_tokens,
         repeats=1 if level == "short" else 2,
-        texts=encode_texts(decoder, texts, 32 if level == "short" else 128),
+        texts=encode_texts(decoder, texts, min(32 if level == "short" else 128, context)),
     )
 
 
@@ -73,6 +74,5 @@ def encode_prompts(
 def encode_texts(
     decoder: SpeculativeDecoder, texts: Sequence[Passage], limit: int
 ) -> tuple[tuple[int, ...], ...]:
-    """Encode texts, the first `limit` tokens of each, as far as the context goes."""
-    limit = min(limit, decoder.max_length)
+    """Encode texts, the first `limit` tokens of each."""
     return tuple(tuple(decoder.encode(text.text)[:limit]) for text in texts)

@@ -42,9 +42,10 @@ def measure_candidate(
         draft: the draft engine.
         shares_cache: whether the draft uses the target's cache.
     """
-    new_tokens = min(_NEW_TOKENS, decoder.max_length // 2)
+    context = min(target.info.max_length, draft.info.max_length)
+    new_tokens = min(_NEW_TOKENS, context // 2)
     passages = [(p.category, p.text) for p in one_per_category(load_prompts())]
-    prompts = encode_prompts(decoder, passages, decoder.max_length - new_tokens)
+    prompts = encode_prompts(decoder, passages, context - new_tokens)
     filler = [token for prompt in prompts for token in prompt.token_ids]
     room = plan_curves("short", target.info.max_length, 0.0)
     plan = CurvePlan(room.contexts[:1], tuple(m for m in _WIDTHS if m <= max(room.widths)), 5)

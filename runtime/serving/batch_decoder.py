@@ -8,15 +8,15 @@ with BatchDecoder.load("package", num_slots=4) as decoder:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from os import PathLike
-from time import monotonic
 from typing import Any
 
 from specdec.engines.engine import EngineInfo
-from specdec.engines.load import load_package
 from specdec.engines.onnxruntime.options import DEFAULT_ORT_OPTIONS, OrtOptions
 from specdec.engines.slots import SlottedEngine
-from specdec.engines.slotted import slotted
+from specdec.engines.slotted import load_slotted
+from specdec.runtime.checks import MAX_INTEGER, check_integer
 from specdec.runtime.closing import Closing
 from specdec.runtime.decoding.parts import DrafterName, Parts
 from specdec.runtime.decoding.results import GenerationResult
@@ -24,11 +24,11 @@ from specdec.runtime.drafting.acceptance import AcceptanceTable
 from specdec.runtime.drafting.costs import DEFAULT_COSTS, CostTable
 from specdec.runtime.drafting.draft_length import Savings
 from specdec.runtime.errors import InvalidParameterError
-from specdec.runtime.sampling.params import SamplingParams
+from specdec.runtime.sampling.params import SamplingParams, checked_params
 from specdec.runtime.sampling.randomness import RoundRandom
 from specdec.runtime.serving.batch_costs import BatchCosts
 from specdec.runtime.serving.counters import Counters
-from specdec.runtime.serving.requests import Event, Job, Request
+from specdec.runtime.serving.requests import Event, Job, Request, deadline_after, is_past
 from specdec.runtime.serving.scheduler import Scheduler
 from specdec.runtime.serving.slot_engine import SlotEngine
 from specdec.runtime.text.chat import ChatTemplate
@@ -139,8 +139,9 @@ class BatchDecoder(Closing):
             EngineError: also when the backend holds one sequence alone.
         """
         _at_least("num_slots", num_slots, 1)
-        package = load_package(
+        package, target, draft = load_slotted(
             path,
+            num_slots,
             device=device,
             draft_device=draft_device,
             verify_checksums=verify_checksums,
@@ -149,7 +150,6 @@ class BatchDecoder(Closing):
             ort=ort,
         )
         try:
-            target, draft = slotted(package, num_slots)
             template = package.chat_template
             return cls(
                 target,
@@ -268,13 +268,13 @@ class BatchDecoder(Closing):
         timeout: float | None = None,
     ) -> Job:
         """Check a request and make it a job for `start`; raises as `submit`."""
-        if timeout is not None and not timeout > 0:
-            raise InvalidParameterError(f"timeout is {timeout}; allowed is above 0 seconds")
-        params = params or SamplingParams()
+        deadline = deadline_after(timeout)
+        check_integer("priority", priority, -MAX_INTEGER, MAX_INTEGER)
+        params = checked_params(params)
         self._parts.check_supported(params)
-        ids = encode_prompt(prompt, self._codec, self._chat, tools)
+        late = partial(is_past, deadline)
+        ids = encode_prompt(prompt, self._codec, self._chat, tools, cancelled=late)
         ids = fit_prompt(ids, params, self.info.vocab_size, self.info.max_length)
-        deadline = None if timeout is None else monotonic() + timeout
         return Job(ids, params, priority, deadline, deliver)
 
     def start(self, job: Job) -> None:

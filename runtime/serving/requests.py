@@ -6,17 +6,36 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from math import ulp
 from time import monotonic
 
+from specdec.runtime.checks import check_real
 from specdec.runtime.closing import Closing
 from specdec.runtime.decoding.generation import Generation
 from specdec.runtime.decoding.results import Chunk, GenerationResult
 from specdec.runtime.sampling.params import SamplingParams
 
-__all__ = ["Event", "Job", "Request"]
+__all__ = ["Event", "Job", "Request", "deadline_after", "is_past"]
 
 Event = Chunk | GenerationResult | BaseException
 """What a request gets: chunks, then its result or an error."""
+
+
+def deadline_after(timeout: object) -> float | None:
+    """The moment (`time.monotonic`) that is `timeout` seconds from now, None without one.
+
+    Raises:
+        InvalidParameterError: not a number above 0.
+    """
+    if timeout is None:
+        return None
+    allowed = "None or a number of seconds above 0"
+    return monotonic() + check_real("timeout", timeout, ulp(0.0), 1e9, allowed)
+
+
+def is_past(deadline: float | None) -> bool:
+    """Whether there is a deadline and it is over."""
+    return deadline is not None and monotonic() > deadline
 
 
 @dataclass(eq=False)

@@ -95,7 +95,10 @@ class Budget:
             PromptError: the time is over.
         """
         if self._cancelled():
-            raise NotBegunError("cancelled while the chat template was rendered")
+            raise NotBegunError(
+                "cancelled, or out of time, while the chat template was rendered; nothing was "
+                "generated"
+            )
         if time.monotonic() > self._deadline:
             raise PromptError(
                 f"the chat template was stopped after {self._seconds:g} s; shorten the messages, "

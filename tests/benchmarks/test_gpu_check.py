@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,8 @@ import numpy as np
 import pytest
 from gpu.plan import PARITY, SECTIONS
 from gpu.table import LIMIT, table
+
+from specdec.engines.release import VERSION
 
 pytestmark = pytest.mark.slow
 
@@ -159,7 +160,7 @@ def test_packages_are_kept_apart_by_kind_and_code(
             monkeypatch.setattr(gpu_check, "_code", lambda code=code: code)
         with gpu_check._folder(tmp_path, kind) as folder:
             folders.append(folder)
-            assert version("specdec") in folder.name
+            assert VERSION in folder.name
     assert len(set(folders)) == 3
     monkeypatch.undo()
     with gpu_check._folder(tmp_path, "cpu") as folder:

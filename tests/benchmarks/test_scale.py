@@ -33,6 +33,7 @@ STATS = GenerationStats(
     time_to_first_token=0.1,
     tokens_per_second=10.0,
     fallback=None,
+    engine="onnxruntime",
 )
 
 

@@ -75,7 +75,7 @@ PROGRAM = "from specdec.cli.export import main; main()"
 
 
 def pair(source: Path, out: Path) -> list[str]:
-    return ["--target", str(source), "--draft", "self", "--out", str(out), "--threads", "1"]
+    return ["--target", str(source), "--draft", "self", "--out", str(out), "--num-threads", "1"]
 
 
 def test_a_report_on_stdout_and_the_steps_on_stderr(exported: dict[str, Any]) -> None:

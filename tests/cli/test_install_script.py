@@ -1,6 +1,8 @@
 """The decisions of `scripts/install.py`; its pip calls are what `make test` itself went through."""
 
 import importlib.util
+import re
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -62,3 +64,35 @@ def test_a_tensorrt_that_cannot_be_had_is_one_line(
     first, second = capsys.readouterr().out.splitlines()
     assert "left out, the tests that build its engines are skipped" in first
     assert f"there is no build for {sys.platform} on riscv64" in second
+
+
+def test_type_checkers_read_the_checkout(
+    install: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real mypy, asked about an environment that has nothing but the line to the links."""
+    pytest.importorskip("mypy", reason="checks the types")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path)], check=True)
+    (site_packages,) = tmp_path.glob("lib/python3.*/site-packages")
+    for name in ("MYPYPATH", "PYTHONPATH"):
+        monkeypatch.delenv(name, raising=False)
+    program = (
+        "from specdec.runtime import SpeculativeDecoder\n"
+        "reveal_type(SpeculativeDecoder.load('p').max_length)\n"
+    )
+    (tmp_path / "program.py").write_text(program, encoding="utf-8")
+
+    def checked() -> str:
+        python = str(tmp_path / "bin" / "python")
+        arguments = ["--python-executable", python, "--cache-dir", str(tmp_path / "cache")]
+        done = subprocess.run(
+            [sys.executable, "-m", "mypy", *arguments, "program.py"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.stdout
+
+    assert "Cannot find implementation or library stub" in checked()
+    install.link_checkout(site_packages)
+    assert re.search(r'Revealed type is "(builtins\.)?int"', checked())

@@ -38,7 +38,7 @@ EVERY_OPTION = """
     --repetition-penalty 1.1 --presence-penalty 0.2 --frequency-penalty 0.3
     --no-repeat-ngram-size 3 --logit-bias 5=-inf --logit-bias 0=1.5 --stop a --stop b
     --stop-token-id 0 --stop-token-id 7 --ignore-eos --seed 0 --logprobs 0
-    --num-draft-tokens 0 --draft-temperature 0.7 --verify coupled --keep-special-tokens
+    --num-draft-tokens 3 --draft-temperature 0.7 --verify coupled --keep-special-tokens
     --truncate-prompt left
 """
 
@@ -62,7 +62,7 @@ def test_every_field_has_its_option() -> None:
         ignore_eos=True,
         seed=0,
         logprobs=0,
-        num_draft_tokens=0,
+        num_draft_tokens=3,
         draft_temperature=0.7,
         verify="coupled",
         skip_special_tokens=False,

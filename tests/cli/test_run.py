@@ -18,6 +18,7 @@ from specdec.cli.run import command
 from tests.cli.alphabet_package import write_alphabet_package
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
+ANSWERS = ("yz", "wxyz", "xyz", "vwxyz")
 
 
 class Ran:
@@ -57,7 +58,8 @@ class TestOnce:
         (tmp_path / "prompt").write_text("w\n")
         files = ["--prompt-file", str(tmp_path / "prompt")]
         ran = run(package, "-", "--prompt", "x", *files, "--prompt", "v", stdin="u\n")
-        assert ran.out == "yz\nwxyz\nxyz\nvwxyz\n"
+        answers = [f"==> answer {i + 1} of 4 <==\n{a}\n" for i, a in enumerate(ANSWERS)]
+        assert ran.out == "\n".join(answers)
 
     def test_json(self, run: Runner, package: Path) -> None:
         ran = run(package, "--prompt", "x", "--prompt", "ä", "--json", "--max-new-tokens", "4")
@@ -145,7 +147,7 @@ class TestRefusals:
             (["--prompt", "a", "--raw", "--system", "s"], "--raw turns it off"),
             (["--prompt-file", "missing"], "'missing' does not exist"),
             (["--prompt", "a", "--drafter", "none", "--num-draft-tokens", "3"], "no drafter"),
-            (["--prompt", "a", "--threads", "0"], "0 is not in the range"),
+            (["--prompt", "a", "--num-threads", "0"], "0 is not in the range"),
             (["--prompt", "a", "extra"], "'extra' is not"),
         ],
     )

@@ -266,5 +266,5 @@ def test_a_cache_that_no_memory_can_hold(root: Path) -> None:
     size = {"max_length": 2**24, "num_attention_heads": 2**16, "num_kv_heads": 2**16}
     huge = dataclasses.replace(entry, **size, head_size=2**16)
     with pytest.raises(EngineError) as caught:
-        ort_load._allocate(huge, "target", Device("cpu"))
+        ort_load._allocate(huge, "target", Device("cpu"), 1)
     assert "smaller --max-length" in assert_one_line(caught.value)

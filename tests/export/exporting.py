@@ -10,7 +10,8 @@ import onnx_ir as ir
 import torch
 
 from specdec.export import ExportOptions, ExportReport, export_package
-from specdec.export.sources.source import load_model, resolve_source
+from specdec.export.sources.source import resolve_source
+from specdec.export.sources.weights import load_model
 from specdec.runtime import SamplingParams, SpeculativeDecoder
 from tests.export.tiny_models import VOCABULARY
 

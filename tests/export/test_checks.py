@@ -95,8 +95,10 @@ def test_force_writes_it_with_its_problems(
     alter_engines(monkeypatch, "target", scale_weights(3.0, "down_proj"))
     report = export(source, tmp_path / "package", force=True)
     problems = report.manifest.checks["problems"]
-    assert len(problems) == 1
-    assert "differs from the original weights" in problems[0]
+    assert len(problems) == 2
+    assert "the target engine holds other weights than its source: 2 parameters" in problems[0]
+    assert "model.layers.0.mlp.down_proj.weight" in problems[0]
+    assert "differs from the original weights" in problems[1]
     assert any(problems[0] in line for line in report.summary_lines())
     with load_package(report.path, num_threads=1) as loaded:
         assert list(loaded.manifest.checks["problems"]) == problems
@@ -117,16 +119,24 @@ def test_a_cache_that_is_cut_wrongly_is_noticed(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_draft_that_knows_nothing_is_safe_and_measured(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_draft_that_knows_nothing_is_safe_and_measured(source: Path, tmp_path: Path) -> None:
     """Any draft is lossless: a bad one is no reason to refuse, but the figures show it."""
-    alter_engines(monkeypatch, "draft", scale_weights(-1.0, "norm"))
-    report = export(source, tmp_path / "package", draft_precision="fp32")
+    stranger = write_model(tmp_path / "stranger", "llama", seed=9)
+    report = export(source, tmp_path / "package", stranger, draft_precision="fp32")
     checks = report.manifest.checks
     assert checks["problems"] == []
     assert checks["draft_vs_target"]["argmax_agreement"] < 0.5
     assert checks["greedy_pair"]["matching"] == checks["greedy_pair"]["tokens"]
+
+
+def test_a_self_draft_of_other_weights_is_not_written(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alter_engines(monkeypatch, "draft", scale_weights(-1.0, "norm"))
+    with pytest.raises(ExportCheckError, match="the draft engine holds other weights") as caught:
+        export(source, tmp_path / "package", draft_precision="fp32")
+    assert "5 parameters differ" in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_draft_of_nonsense_numbers_is_not_written(

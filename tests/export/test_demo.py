@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from specdec.engines.engine import Engine
 from specdec.engines.load import load_package, read_package
-from specdec.export.sources.source import load_model, resolve_source
+from specdec.export.sources.source import resolve_source
+from specdec.export.sources.weights import load_model
 from specdec.runtime import SamplingParams, SpeculativeDecoder
 from tests.export.exporting import round_to_fp16
 from tests.support.demo_package import DemoExport

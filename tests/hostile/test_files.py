@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from specdec.engines.storage.writing import readable_size, sync_tree, write_file
 from specdec.export.errors import ExportError, ExportOptionError
 from specdec.export.staging import staged
 from tests.engines.packages import make_manifest
+from tests.hostile.injector import ROOT
 from tests.hostile.kills import fail_everywhere
 
 
@@ -183,3 +185,25 @@ def test_everything_of_a_package_reaches_the_disk(
 )
 def test_sizes_are_readable(count: int, text: str) -> None:
     assert readable_size(count) == text
+
+
+def test_nothing_writes_files_in_another_way() -> None:
+    """Scratch files of libraries below a staged directory aside: those are written by libraries."""
+    other = re.compile(r"\.write_(text|bytes)\(|open\([^)\n]*[\"'][wax]b?\+?[\"']")
+    found = [
+        f"{path}: {line.strip()}"
+        for part in ("engines", "runtime", "export", "cli")
+        for path in sorted((ROOT / part).rglob("*.py"))
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if other.search(line)
+    ]
+    assert found == []
+
+
+def test_a_new_file_replaces_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "talk.json"
+    write_file(path, "old", replaces=False)
+    with pytest.raises(OutputError, match=r"talk\.json is there already; name another file"):
+        write_file(path, "new", replaces=False)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]

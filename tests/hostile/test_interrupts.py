@@ -13,6 +13,7 @@ from tests.hostile.interrupts import interrupt_everywhere
 from tests.support.decoders import pair
 
 PARAMS = SamplingParams(max_new_tokens=3, num_draft_tokens=2)
+ONE = SamplingParams(max_new_tokens=1, num_draft_tokens=0)
 PROMPT = [0, 1]
 
 
@@ -34,8 +35,8 @@ def drop(decoder: SpeculativeDecoder) -> None:
 
 def converse(decoder: SpeculativeDecoder) -> None:
     session = decoder.session()
-    session.generate(PROMPT, PARAMS)
-    session.generate([2], PARAMS)
+    session.generate(PROMPT, ONE)
+    session.generate([2], ONE)
 
 
 @pytest.mark.parametrize("action", [generate, close_early, drop, converse])

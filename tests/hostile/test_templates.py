@@ -10,12 +10,16 @@ from typing import Any
 
 import pytest
 
+from specdec.engines.slots import EngineSlots
+from specdec.runtime import SamplingParams
 from specdec.runtime.errors import NotBegunError, PromptError
+from specdec.runtime.serving import BatchDecoder
 from specdec.runtime.text import budget as budgets
 from specdec.runtime.text.budget import text_size
 from specdec.runtime.text.chat import ChatTemplate
 from tests.hostile.templates import TEMPLATES
 from tests.support.decoders import letter_codec, pair
+from tests.support.table_engine import TableEngine, random_table
 
 MESSAGES = [{"role": "user", "content": "a"}]
 ENDLESS = "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}"
@@ -101,5 +105,16 @@ def test_cancel_reaches_a_template(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         thread.join(0.01)
     (error,) = errors
     assert isinstance(error, NotBegunError)
-    assert (str(error), error.code) == ("cancelled while the chat template was rendered", 36)
+    assert error.code == 36
+    assert str(error).startswith("cancelled, or out of time, while the chat template was rendered")
     assert decoder.generate([0, 1]).finish_reason == "context"
+
+
+def test_a_deadline_reaches_a_template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    slots = EngineSlots([TableEngine(random_table(0, 8))])
+    chat = ChatTemplate(ENDLESS, {})
+    with BatchDecoder(slots, codec=letter_codec(tmp_path), chat=chat) as decoder:
+        with pytest.raises(NotBegunError, match="out of time"):
+            decoder.generate(MESSAGES, timeout=0.05)
+        assert decoder.generate([0, 1], SamplingParams(max_new_tokens=2)).token_ids

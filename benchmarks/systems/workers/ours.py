@@ -40,4 +40,4 @@ def load(settings: protocol.Settings, model: str) -> protocol.Generate:
 
 
 if __name__ == "__main__":
-    protocol.run(prepare, load, ["specdec", "onnxruntime", "numpy"])
+    protocol.run(prepare, load, ["specdec-edge", "onnxruntime", "numpy"])

@@ -160,7 +160,7 @@ SPECDEC_API const char *specdec_last_error(void);
 /* Open a package. Pass SPECDEC_ABI_VERSION first. Options: "device", "draft_device",
    "verify_checksums", "num_threads", "drafter", as SpeculativeDecoder.load; "cuda_graphs",
    "gpu_memory_limit" (bytes), "allow_cpu_fallback", "reduce_logits", "huge_pages", "load_cache"
-   (path), as OrtOptions. */
+   (path), "engine" ("auto", "native", "onnxruntime"), as OrtOptions. */
 SPECDEC_API specdec_status specdec_open(int32_t abi_version, const char *path,
                                         const char *options, specdec_decoder **decoder);
 

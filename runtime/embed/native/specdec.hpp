@@ -153,7 +153,7 @@ class Decoder : public detail::Generator<specdec_decoder, &specdec_generate, &sp
 
   // Options: "device", "draft_device", "verify_checksums", "num_threads", "drafter", and those of
   // OrtOptions: "cuda_graphs", "gpu_memory_limit", "allow_cpu_fallback", "reduce_logits",
-  // "huge_pages", "load_cache".
+  // "huge_pages", "load_cache", "engine".
   explicit Decoder(const std::string &package, const Options &options = Options())
       : Generator(open_package(package, options)) {}
 

@@ -125,7 +125,7 @@ specdec_status start_python(const char *python) {
     if (!reason.empty())
       return fail(SPECDEC_NO_PYTHON, std::string("Python has started but cannot import ") + module +
                                          ": " + reason +
-                                         "; install specdec[cpu,embed] in its environment");
+                                         "; install specdec-edge, cffi and onnxruntime in its environment");
   }
   const specdec_status status = specdec_py_start();
   if (status == SPECDEC_ATTACHED) return SPECDEC_OK;

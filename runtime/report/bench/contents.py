@@ -48,6 +48,8 @@ class BenchResult:
     tokens: int
     tokens_per_second: Interval
     """After the prompt was read."""
+    rates: tuple[float, ...]
+    """The same of each run: all prompts of the first repeat, then of the next."""
     speedup: Interval | None
     """Over the plain run of the same prompt and repeat; null for plain decoding."""
     time_to_first_token: Interval
@@ -72,7 +74,7 @@ class BenchReport:
     specdec_version: str
     machine: Machine
     settings: dict[str, Any]
-    """Sampling, lengths and repeats."""
+    """Sampling, lengths, repeats, and a checksum of the prompts."""
     energy_sources: tuple[str, ...]
     """What measured energy; empty when nothing can be read."""
     peak_memory: int | None

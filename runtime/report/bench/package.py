@@ -220,6 +220,7 @@ def _summarise(
         runs=len(runs),
         tokens=tokens,
         tokens_per_second=_interval(rates),
+        rates=tuple(rates),
         speedup=None if speedups is None else _interval(speedups),
         time_to_first_token=_interval([run.stats.time_to_first_token for run in runs]),
         inter_token=_percentiles([pause for run in runs for pause in run.pauses]),

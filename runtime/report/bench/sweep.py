@@ -6,14 +6,15 @@ their speed-ups, which are each against plain decoding in the same minutes.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
-from importlib.metadata import version
 from pathlib import Path
 
 from specdec.engines.load import load_package
 from specdec.engines.onnxruntime.options import DEFAULT_ORT_OPTIONS, OrtOptions
+from specdec.engines.release import VERSION
 from specdec.runtime.report.bench.contents import BenchReport, BenchResult
 from specdec.runtime.report.bench.energy import find_sources
 from specdec.runtime.report.bench.package import BenchSettings, bench_package
@@ -68,10 +69,11 @@ def sweep(
     return BenchReport(
         format=1,
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        specdec_version=version("specdec"),
+        specdec_version=VERSION,
         machine=describe_machine(device, draft_device, threads[0] if len(threads) == 1 else None),
         settings={
             "prompts": len(settings.prompts),
+            "prompts_sha256": _checksum(settings.prompts),
             "repeats": settings.repeats,
             "max_new_tokens": params.max_new_tokens,
             "temperature": params.temperature,
@@ -84,3 +86,8 @@ def sweep(
         peak_memory=peak_memory(),
         results=tuple(results),
     )
+
+
+def _checksum(prompts: Sequence[tuple[str, str]]) -> str:
+    """SHA-256 of the texts, by which two benchmarks know that they ran the same ones."""
+    return hashlib.sha256("\0".join(text for _, text in prompts).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""A benchmark as a table, and two benchmarks side by side."""
+"""A benchmark as tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from specdec.runtime.report.bench.contents import BenchReport, BenchResult, Inte
 from specdec.runtime.report.drawing.tables import Table
 from specdec.runtime.report.drawing.words import size_words
 
-__all__ = ["bench_tables", "compare_table"]
+__all__ = ["bench_tables", "heading", "way"]
 
 
 def bench_tables(report: BenchReport) -> list[Table]:
@@ -17,7 +17,7 @@ def bench_tables(report: BenchReport) -> list[Table]:
         columns.append("J/tok")
     grouped: dict[str, list[BenchResult]] = {}
     for result in report.results:
-        grouped.setdefault(_heading(result), []).append(result)
+        grouped.setdefault(heading(result), []).append(result)
     tables = [
         Table(heading, tuple(columns), tuple(_row(result, bool(energy)) for result in results))
         for heading, results in grouped.items()
@@ -41,42 +41,11 @@ def _notes(report: BenchReport) -> str:
     )
 
 
-def compare_table(first: BenchReport, second: BenchReport) -> Table:
-    """The results that both have, speeds side by side."""
-    others = {_key(result): result for result in second.results}
-    rows = []
-    for result in first.results:
-        other = others.get(_key(result))
-        if other is None:
-            continue
-        a, b = result.tokens_per_second, other.tokens_per_second
-        apart = a.high < b.low or b.high < a.low
-        verdict = "faster" if b.median > a.median else "slower"
-        rows.append(
-            (
-                ", ".join(filter(None, (_way(result), _setting(result)))),
-                _with_interval(a, 1),
-                _with_interval(b, 1),
-                f"{b.median / a.median:.2f}",
-                verdict if apart else "not apart",
-                "" if result.speedup is None else f"{result.speedup.median:.2f}",
-                "" if other.speedup is None else f"{other.speedup.median:.2f}",
-            )
-        )
-    return Table(
-        "A against B, tokens/s",
-        ("K", "A", "B", "B / A", "B is", "A gain", "B gain"),
-        tuple(rows),
-        f"A: {_origin(first)}. B: {_origin(second)}. Medians with 95 % intervals; B is faster or "
-        "slower where they do not meet. Gain: over plain decoding.",
-    )
-
-
 def _row(result: BenchResult, with_energy: bool) -> tuple[str, ...]:
     first, pauses = result.time_to_first_token, result.inter_token
     accepted = "" if result.acceptance_rate is None else f"{result.acceptance_rate:.0%}"
     cells = [
-        _way(result),
+        way(result),
         _with_interval(result.tokens_per_second, 1),
         _speedup(result),
         f"{first.median * 1e3:.0f}",
@@ -92,7 +61,8 @@ def _row(result: BenchResult, with_energy: bool) -> tuple[str, ...]:
     return tuple(cells)
 
 
-def _heading(result: BenchResult) -> str:
+def heading(result: BenchResult) -> str:
+    """The package and what its runs have in common."""
     parts = [f"{result.package} ({result.precision})"]
     if result.num_threads is not None:
         parts.append(f"{result.num_threads} threads")
@@ -103,29 +73,11 @@ def _heading(result: BenchResult) -> str:
     return ", ".join(parts)
 
 
-def _way(result: BenchResult) -> str:
+def way(result: BenchResult) -> str:
+    """How many tokens were drafted, and what acceptance was forced."""
     simulated = result.simulated_acceptance
     at = "" if simulated is None else f" @ {simulated:g}"
     return f"{result.num_draft_tokens}{at}"
-
-
-def _setting(result: BenchResult) -> str:
-    return _heading(result).partition("), ")[2]
-
-
-def _key(result: BenchResult) -> tuple[object, ...]:
-    return (
-        result.num_threads,
-        result.context,
-        result.num_draft_tokens,
-        result.drafter,
-        result.simulated_acceptance,
-    )
-
-
-def _origin(report: BenchReport) -> str:
-    names = ", ".join(dict.fromkeys(result.package for result in report.results))
-    return f"{names} on {report.machine.cpu}, {report.created}"
 
 
 def _speedup(result: BenchResult) -> str:

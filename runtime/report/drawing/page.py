@@ -60,6 +60,8 @@ def _header(inspection: Inspection) -> str:
         f"{size_words(inspection.size)}, made {source.get('created', '')} by specdec "
         f"{inspection.specdec_version}"
     )
+    lines.append(f"engine here: {', '.join(dict.fromkeys(inspection.engines.values()))}")
+    lines += [weights.words for weights in inspection.weights]
     lines += inspection.notes
     paragraphs = "".join(f'<p class="soft">{escape(line)}</p>' for line in lines)
     return f"<header><h1>{escape(inspection.name)}</h1>{paragraphs}</header>"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from specdec.engines.native.library import native_library
 from specdec.engines.package.manifest import EngineEntry, Manifest
 from specdec.runtime.report.contents import ContextMemory, Memory
 
@@ -61,7 +62,8 @@ def loaded_weights(manifest: Manifest, entry: EngineEntry) -> int:
         stem = entry.graph.removesuffix(".onnx")
         names = [name for name in names if name.startswith(stem)]
     size = sum(manifest.files[name].size for name in names)
-    widened = entry.storage in ("fp16", "bf16") and entry.compute == "fp32"
+    as_stored = entry.native is not None and native_library().path is not None
+    widened = entry.storage in ("fp16", "bf16") and entry.compute == "fp32" and not as_stored
     return 2 * size if widened else size
 
 

@@ -10,7 +10,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from specdec.runtime.errors import BusyError, ClosedError, NoTokenLeftError, SpecdecError
+from specdec.runtime.errors import (
+    BusyError,
+    ClosedError,
+    NotBegunError,
+    NoTokenLeftError,
+    SpecdecError,
+)
 from specdec.runtime.serving.http.answers import error_body
 from specdec.runtime.serving.http.guard import BodyTooLargeError, too_large
 from specdec.runtime.serving.http.streams import TimedOutError
@@ -59,6 +65,8 @@ async def _refused(request: Request, error: Exception) -> Response:
     if isinstance(error, BusyError):
         body = error_body(str(error), "rate_limit_error", "busy")
         return JSONResponse(body, 429, headers={"Retry-After": "1"})
+    if isinstance(error, NotBegunError):  # its time was over while its prompt was made
+        return JSONResponse(error_body(str(error), "timeout_error", code), 504)
     if isinstance(error, ClosedError):
         return JSONResponse(error_body("the server is ending", "server_error", code), 503)
     caller = isinstance(error, (ValueError, NoTokenLeftError))

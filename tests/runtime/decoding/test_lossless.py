@@ -112,6 +112,7 @@ ADJUSTED = {"repetition", "counts", "ngram", "minimum", "bias"}
 """Options that change logits before anything is chosen, which takes whole rows."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verify", ["token", "block"])
 @pytest.mark.parametrize("shares_cache", [False, True], ids=["own", "shared"])
 @pytest.mark.parametrize("warp", WARPS)

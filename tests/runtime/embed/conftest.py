@@ -36,6 +36,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{prefix / 'lib' / 'libspecdec.so'}\n"
+    wrote = "wrote include/ (specdec.h, specdec.hpp, specdec_types.hpp), lib/libspecdec.so and"
+    assert done.stderr.startswith(wrote)
+    assert done.stderr.endswith(f"-DCMAKE_PREFIX_PATH={prefix}\n")
     return prefix
 
 

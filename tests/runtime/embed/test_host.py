@@ -244,7 +244,7 @@ def test_an_environment_without_specdec_is_answered(
         check=False,
     )
     assert done.stderr.startswith("error 55: Python has started but cannot import _cffi_backend")
-    assert "install specdec[cpu,embed]" in done.stderr
+    assert "install specdec-edge, cffi and onnxruntime" in done.stderr
 
 
 def test_the_cpp_engine_example(examples: Path) -> None:

@@ -207,6 +207,9 @@ def test_a_shared_prefix_is_read_once() -> None:
         ({"prompt": "text"}, PromptError, "no tokenizer"),
         ({"prompt": [1], "timeout": 0}, InvalidParameterError, "timeout is 0"),
         ({"prompt": [1], "timeout": float("nan")}, InvalidParameterError, "timeout is nan"),
+        ({"prompt": [1], "timeout": "1"}, InvalidParameterError, "timeout is '1'; allowed is None"),
+        ({"prompt": [1], "priority": 0.5}, InvalidParameterError, "priority is 0.5; allowed"),
+        ({"prompt": [1], "params": {"seed": 1}}, InvalidParameterError, "params is dict; allowed"),
     ],
 )
 def test_refusals_come_before_the_queue(

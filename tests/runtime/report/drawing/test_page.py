@@ -139,6 +139,24 @@ def test_in_a_browser(
     context.close()
 
 
+def test_a_phone_shows_the_speed_up_and_that_tables_scroll(
+    browser: Any, inspection: Inspection, tmp_path: Path
+) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(render_page(inspection), encoding="utf-8")
+    context = browser.new_context(viewport={"width": 400, "height": 900}, offline=True)
+    page = context.new_page()
+    page.goto(file.as_uri())
+    assert page.evaluate(SPEED_UP_RIGHT) <= 400 - 16
+    assert "local" in page.evaluate(SHADOWS), "covers move with the table, shadows stay"
+    context.close()
+
+
+SPEED_UP_RIGHT = """() => [...document.querySelectorAll('th')]
+  .find(e => e.textContent === 'speed-up').getBoundingClientRect().right"""
+
+SHADOWS = """() => getComputedStyle(document.querySelector('.scroll')).backgroundAttachment"""
+
 OUTSIDE = """() => [...document.querySelectorAll('body *')]
   .filter(e => !e.closest('.scroll') && e.getBoundingClientRect().right > innerWidth + 0.5)
   .map(e => e.tagName + ' ' + e.textContent.slice(0, 40))"""

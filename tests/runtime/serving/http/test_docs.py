@@ -32,7 +32,7 @@ def test_the_threads_program(
 ) -> None:
     monkeypatch.chdir(package.parent)
     names: dict[str, list[str]] = {}
-    exec(PROGRAMS[0].replace('"package"', '"alphabet"').replace('"Four"', '"r"'), names)
+    exec(PROGRAMS[0].replace('"my-package"', '"alphabet"').replace('"Four"', '"r"'), names)
     assert [len(text) for text in names["texts"]] == [21, 11, 21]
     assert names["texts"][0] == ascii_lowercase[5:]  # after "One"
     assert capsys.readouterr().out == "stuvwxyz"
@@ -42,7 +42,7 @@ def test_the_asyncio_program(
     package: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(package.parent)
-    exec(PROGRAMS[1].replace('"package"', '"alphabet"'), {})
+    exec(PROGRAMS[1].replace('"my-package"', '"alphabet"'), {})
     assert capsys.readouterr().out.endswith(("stop\n", "length\n"))
 
 
@@ -50,7 +50,7 @@ def test_the_client_program(package: Path, capsys: pytest.CaptureFixture[str]) -
     pytest.importorskip("openai", reason="the client is not installed")
     with serving(package) as served:
         program = PROGRAMS[2].replace("http://127.0.0.1:8000", served.url)
-        exec(program.replace('"package"', '"alphabet"'), {})
+        exec(program.replace('"my-package"', '"alphabet"'), {})
     assert "'tokens_per_round'" in capsys.readouterr().out
 
 

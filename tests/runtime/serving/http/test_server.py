@@ -206,7 +206,7 @@ def test_the_command(package: Path) -> None:
     """It prints its address first, answers, and ends what runs before it ends itself."""
     command = [sys.executable, "-c", "from specdec.cli.serve import main; main()"]
     process = subprocess.Popen(
-        [*command, str(package), "--port", "0", "--slots", "2", "--threads", "1"],
+        [*command, str(package), "--port", "0", "--slots", "2", "--num-threads", "1"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -236,7 +236,7 @@ def test_the_command(package: Path) -> None:
 def test_an_address_in_use_is_one_line(package: Path, served: Served) -> None:
     command = [sys.executable, "-c", "from specdec.cli.serve import main; main()"]
     done = subprocess.run(
-        [*command, str(package), "--port", str(served.port), "--threads", "1"],
+        [*command, str(package), "--port", str(served.port), "--num-threads", "1"],
         capture_output=True,
         text=True,
         check=False,
@@ -262,3 +262,15 @@ def test_events_are_json_lines(served: Served) -> None:
     documents = [json.loads(event.removeprefix("data: ")) for event in events[:-1]]
     assert {document["object"] for document in documents} == {"text_completion"}
     assert "ö" in text
+
+
+def test_a_deadline_over_a_chat_template_is_a_timeout() -> None:
+    import asyncio
+
+    from specdec.runtime.errors import NotBegunError, SpecdecError
+    from specdec.runtime.serving.http.faults import handlers
+
+    answer = handlers(1)[SpecdecError]
+    response = asyncio.run(answer(None, NotBegunError("out of time")))  # type: ignore[arg-type]
+    assert response.status_code == 504
+    assert json.loads(response.body)["error"]["code"] == "specdec_36"
