@@ -248,7 +248,7 @@ def _options() -> argparse.Namespace:
     options = parser.parse_args()
     if not (options.package or options.url or options.llama):
         parser.error("there is nothing to load: give --package, --llama or --url")
-    threads = [] if options.threads is None else ["--threads", str(options.threads)]
+    threads = [] if options.threads is None else ["--num-threads", str(options.threads)]
     options.server_args = ["--slots", str(options.slots), *threads]
     return options
 

@@ -68,20 +68,22 @@ class SoakResult:
         return float(np.polyfit(np.arange(len(self.memory)) * each, self.memory, 1)[0])
 
 
-def distinct(model: str) -> list[dict[str, Any]]:
+def distinct(model: str, texts: Sequence[str]) -> list[dict[str, Any]]:
     """All requests there are."""
     return [
         {"model": model, "prompt": text, "max_tokens": length, **kind}
-        for text in TEXTS
+        for text in texts
         for length in LENGTHS
         for kind in KINDS
     ]
 
 
-async def soak(server: Server, number: int, clients: int, seed: int = 0) -> SoakResult:
+async def soak(
+    server: Server, number: int, clients: int, texts: Sequence[str] = TEXTS, seed: int = 0
+) -> SoakResult:
     """Ask everything once alone, warm up with a tenth of `number`, then ask `number` requests."""
     choose = random.Random(seed)
-    bodies = distinct(server.model)
+    bodies = distinct(server.model, texts)
     async with httpx.AsyncClient(timeout=120) as client:
         alone = [await whole(client, server, body) for body in bodies]
     await part(server, bodies, alone, number // 10, clients, choose)

@@ -29,7 +29,13 @@ def main() -> None:
 @specdec_command("specdec-serve")
 @package_argument
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8000,
+    show_default=True,
+    help="0 takes a free one.",
+)
 @click.option("--model-name", metavar="NAME", help="Name of the model. [the directory's]")
 @click.option(
     "--slots", type=click.IntRange(1, 256), default=4, show_default=True, help="Requests at once."
@@ -49,9 +55,27 @@ def main() -> None:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="One key a line; requests must send one.",
 )
-@click.option("--max-body", type=click.IntRange(1000), default=2_000_000, show_default=True)
-@click.option("--max-seconds", type=click.FloatRange(0, min_open=True), default=600.0)
-@click.option("--cors-origin", "cors_origins", multiple=True, metavar="URL", help="Repeatable.")
+@click.option(
+    "--max-body",
+    type=click.IntRange(1000),
+    default=2_000_000,
+    show_default=True,
+    help="Bytes of a request.",
+)
+@click.option(
+    "--max-seconds",
+    type=click.FloatRange(0, min_open=True),
+    default=600.0,
+    show_default=True,
+    help="Longest time of a request, waiting included.",
+)
+@click.option(
+    "--cors-origin",
+    "cors_origins",
+    multiple=True,
+    metavar="URL",
+    help="Origin whose pages may call the server. Repeatable.",
+)
 @load_options
 def command(
     package: Path,

@@ -22,7 +22,7 @@ def test_a_load_on_the_command(tmp_path: Path) -> None:
     asked = requests(7, seed=1)
     assert asked == requests(7, seed=1)
     assert len({each.text for each in asked}) == 7
-    with our_server(package, ["--slots", "2", "--threads", "1"]) as server:
+    with our_server(package, ["--slots", "2", "--num-threads", "1"]) as server:
         runs = [
             asyncio.run(run_level(server, asked, clients, 0, random.Random(0)))
             for clients in (1, 3)

@@ -11,15 +11,15 @@ pytest.importorskip("httpx", reason="the HTTP client of the tests is not install
 pytest.importorskip("uvicorn", reason="the extra serve is not installed")
 
 from load.servers import our_server
-from serving_soak import soak
+from serving_soak import TEXTS, soak
 
 from tests.cli.alphabet_package import write_alphabet_package
 
 
 def test_a_short_soak(tmp_path: Path) -> None:
     package = write_alphabet_package(tmp_path / "alphabet")
-    with our_server(package, ["--slots", "3", "--threads", "1"]) as server:
-        result = asyncio.run(soak(server, 150, 12))
+    with our_server(package, ["--slots", "3", "--num-threads", "1"]) as server:
+        result = asyncio.run(soak(server, 150, 12, TEXTS[:2]))
     assert result.outcomes.total() == 150
     assert set(result.outcomes) == {"same", "left"}
     assert result.outcomes["left"] > 15

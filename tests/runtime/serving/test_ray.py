@@ -57,12 +57,17 @@ def address(package: Path) -> Iterator[str]:
     )
     try:
         serve.start(http_options={"host": "127.0.0.1", "port": port})
-        settings = {"package": str(package), "num_slots": 3, "num_cpus": 1}
-        serve.run(app(settings | {"min_replicas": 2, "max_replicas": 2}))
+        deploy(package)
         yield f"http://127.0.0.1:{port}"
     finally:
         serve.shutdown()
         ray.shutdown()
+
+
+def deploy(package: Path) -> None:
+    """Two replicas of one CPU each; returns when they are ready."""
+    settings = {"package": str(package), "model": "alphabet", "num_slots": 3, "num_cpus": 1}
+    serve.run(app(settings | {"min_replicas": 2, "max_replicas": 2}))
 
 
 def body(prompt: str, **fields: Any) -> dict[str, Any]:
@@ -170,6 +175,35 @@ def test_a_stream_whose_replica_dies_says_so(address: str) -> None:
     assert json.loads(rest[-1].removeprefix("data: "))["error"]["code"] == "lost"
     after = httpx.post(f"{address}/v1/completions", json=body("x"), timeout=120)
     assert after.json()["choices"][0]["text"] == "yz"
+
+
+def test_a_new_package_replaces_the_old_one_under_load(address: str, tmp_path: Path) -> None:
+    """Nobody who asks meanwhile is refused; afterwards the new one, without a template, answers."""
+    messages = [{"role": "user", "content": "x"}]
+    chat = {"model": "alphabet", "messages": messages, "temperature": 0}
+    assert httpx.post(f"{address}/v1/chat/completions", json=chat, timeout=60).status_code == 200
+    ended = threading.Event()
+
+    def ask(letter: str) -> list[tuple[int, str]]:
+        seen = []
+        while not ended.is_set():
+            answer = httpx.post(f"{address}/v1/completions", json=body(letter), timeout=120)
+            text = answer.json()["choices"][0]["text"] if answer.status_code == 200 else answer.text
+            seen.append((answer.status_code, text))
+        return seen
+
+    with ThreadPoolExecutor(4) as pool:
+        asking = [pool.submit(ask, letter) for letter in "afkp"]
+        try:
+            deploy(write_alphabet_package(tmp_path / "new", chat_template=False))
+        finally:
+            ended.set()
+        for letter, each in zip("afkp", asking, strict=True):
+            text = ascii_lowercase[ascii_lowercase.index(letter) + 1 :]
+            assert set(each.result()) == {(200, text)}
+    refused = httpx.post(f"{address}/v1/chat/completions", json=chat, timeout=60)
+    assert refused.status_code == 400
+    assert "template" in refused.json()["error"]["message"]
 
 
 def test_a_conversation_keeps_its_replica() -> None:
