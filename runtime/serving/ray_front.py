@@ -61,7 +61,7 @@ class _Front:
         key = prefix_key(body) if body else ""
         for attempt in range(1, _ATTEMPTS + 1):
             start: Message | None = None
-            begun = False
+            begun = whole = False
             try:
                 async for message in self._messages(key, told, body):
                     if message["type"] == "http.response.start":
@@ -71,12 +71,15 @@ class _Front:
                         begun = True
                         await send(start)
                     await send(message)
+                    whole = not message.get("more_body", False)
                 return
             except BackPressureError as error:
                 refusal = error_body(str(error), "rate_limit_error", "busy")
                 await _send(JSONResponse(refusal, 429, headers={"Retry-After": "1"}), send)
                 return
             except (RayActorError, ObjectLostError, DeploymentUnavailableError):
+                if whole:
+                    return
                 fault = error_body("the replica that ran the request died", "server_error", "lost")
                 if begun:
                     event = b"data: " + json.dumps(fault).encode() + b"\n\n"

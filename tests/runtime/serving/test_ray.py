@@ -67,6 +67,7 @@ def address(package: Path) -> Iterator[str]:
 def deploy(package: Path) -> None:
     """Two replicas of one CPU each; returns when they are ready."""
     settings = {"package": str(package), "model": "alphabet", "num_slots": 3, "num_cpus": 1}
+    settings |= {"max_queue": 30}
     serve.run(app(settings | {"min_replicas": 2, "max_replicas": 2}))
 
 
@@ -133,6 +134,22 @@ def test_streams_pass_through_as_they_arrive(address: str) -> None:
     while any(httpx.get(f"{address}/ready").json()["running"] for _ in range(4)):
         assert time.monotonic() < deadline
         time.sleep(0.1)
+
+
+def test_more_than_the_queue_holds_is_refused(address: str) -> None:
+    request = body("a", max_tokens=1500, ignore_eos=True)
+
+    def ask(_: int) -> httpx.Response:
+        return httpx.post(f"{address}/v1/completions", json=request, timeout=120)
+
+    with ThreadPoolExecutor(70) as pool:
+        answers = list(pool.map(ask, range(70)))
+    refused = [answer for answer in answers if answer.status_code != 200]
+    assert 38 <= len(answers) - len(refused) < 70  # eight at the replicas, 30 in the queue
+    for answer in refused:
+        assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+        assert answer.json()["error"]["code"] == "busy"
+        assert "\n" not in answer.json()["error"]["message"]
 
 
 def test_a_replica_killed_under_load_loses_no_answer(address: str) -> None:
