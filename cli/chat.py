@@ -35,6 +35,7 @@ def converse(
     params: SamplingParams,
     system: str | None,
     tools: list[dict[str, Any]] | None,
+    arguments: dict[str, Any] | None,
     printer: AnswerPrinter,
 ) -> int:
     """Answer lines of stdin until it ends or says `/exit`; return the exit code.
@@ -43,7 +44,7 @@ def converse(
     cannot be answered is reported and the chat goes on; the exit code is then 1.
     """
     with decoder.session() as session:
-        return Chat(session, params, system, tools, printer).run()
+        return Chat(session, params, system, tools, arguments, printer).run()
 
 
 class Chat:
@@ -54,6 +55,7 @@ class Chat:
         params: of every answer.
         system: the system message, None for none.
         tools: descriptions for the chat template.
+        arguments: further variables of the chat template.
         printer: shows the answers.
     """
 
@@ -63,12 +65,13 @@ class Chat:
         params: SamplingParams,
         system: str | None,
         tools: list[dict[str, Any]] | None,
+        arguments: dict[str, Any] | None,
         printer: AnswerPrinter,
     ) -> None:
         self._session = session
         self._params = params
         self._system = system
-        self._tools = tools
+        self._template: dict[str, Any] = {"tools": tools, "chat_template_kwargs": arguments}
         self._printer = printer
         self._code = EXIT_DONE
         self._commands: dict[str, Callable[[str], None]] = {
@@ -99,7 +102,7 @@ class Chat:
         opening = None if self._session.messages else self._system
         try:
             request = to_request(text, opening, True)
-            self._printer.play(self._session.stream(request, self._params, tools=self._tools))
+            self._printer.play(self._session.stream(request, self._params, **self._template))
         except PromptError as error:
             self._fail(str(error))
 

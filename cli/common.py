@@ -11,6 +11,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -42,6 +43,8 @@ _USAGE_CODES = frozenset({30, 31, 41})
 
 def invoke(command: click.Command, arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code; `arguments` default to the process's own."""
+    if not _has_streams():
+        return EXIT_FAILED
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
     given = sys.argv[1:] if arguments is None else list(arguments)
@@ -72,6 +75,26 @@ def invoke(command: click.Command, arguments: Sequence[str] | None = None) -> in
         if os.environ.get("SPECDEC_DEBUG") == "1":
             raise
         return _explain(error)
+
+
+def _has_streams() -> bool:
+    """Tell whether there is a stdout to print to; a closed stderr is replaced by silence.
+
+    Python gives None for a stream that was closed before the process began. The file descriptors
+    of such streams are taken first, so that no other file is opened as number 0, 1 or 2.
+    """
+    if None not in (sys.stdin, sys.stdout, sys.stderr):
+        return True
+    descriptor = os.open(os.devnull, os.O_RDWR)
+    while descriptor <= 2:
+        descriptor = os.dup(descriptor)
+    os.close(descriptor)
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 (open to the end)
+    if sys.stdout is None:
+        fail("stdout is closed, and there is nowhere to print to; redirect it, to a file say")
+        return False
+    return True
 
 
 def error_console() -> Console:

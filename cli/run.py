@@ -17,7 +17,13 @@ from specdec.cli.options.loading import (
     ort_options,
     package_argument,
 )
-from specdec.cli.options.prompts import read_prompts, read_tools, to_request
+from specdec.cli.options.model_defaults import model_defaults_option, over_defaults
+from specdec.cli.options.prompts import (
+    read_prompts,
+    read_tools,
+    template_options,
+    to_request,
+)
 from specdec.cli.options.sampling import sampling_options, sampling_params
 from specdec.cli.options.table import SHARED, with_options
 
@@ -46,9 +52,11 @@ def main() -> None:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A JSON list of tools for the chat template.",
 )
+@template_options
 @load_options
 @with_options(SHARED["json"].but(help="One JSON document per prompt and line."))
 @click.option("--stats", "show_stats", is_flag=True, help="Figures on stderr.")
+@model_defaults_option
 @sampling_options
 def command(
     package: Path,
@@ -61,6 +69,8 @@ def command(
     tools_file: Path | None,
     as_json: bool,
     show_stats: bool,
+    model_defaults: bool,
+    template_args: Sequence[tuple[str, Any]],
     **options: Any,
 ) -> int:
     """Generate text from the package DIR; `-` reads one prompt from stdin.
@@ -92,18 +102,29 @@ def command(
     printer = AnswerPrinter(as_json, show_stats, total=len(texts))
     with _load(package, options) as decoder:
         use_template = decoder.has_chat_template and not raw
-        needs = [("--chat", chat), ("--system", system is not None), ("--tools", tools is not None)]
+        needs = [
+            ("--chat", chat),
+            ("--system", system is not None),
+            ("--tools", tools is not None),
+            ("--template-arg", bool(template_args)),
+            ("--chat-template", options["chat_template"] is not None),
+        ]
         option = next((name for name, given in needs if given), None)
         if not use_template and option:
             reason = "--raw turns it off" if raw else f"{package} has none"
             raise click.UsageError(f"{option} needs the chat template, and {reason}")
+        if model_defaults:
+            params = over_defaults(decoder.defaults, params)
+        arguments = dict(template_args) or None
         if chat:
             from specdec.cli.chat import converse
 
-            return converse(decoder, params, system, tools, printer)
+            return converse(decoder, params, system, tools, arguments, printer)
         for text in texts:
             request = to_request(text, system, use_template)
-            if printer.play(decoder.stream(request, params, tools=tools)):
+            if printer.play(
+                decoder.stream(request, params, tools=tools, chat_template_kwargs=arguments)
+            ):
                 return EXIT_INTERRUPTED
     return EXIT_DONE
 
@@ -118,5 +139,6 @@ def _load(package: Path, options: dict[str, Any]) -> SpeculativeDecoder:
         verify_checksums=not options["no_checksums"],
         num_threads=options["num_threads"],
         drafter=options["drafter"],
+        chat_template=options["chat_template"],
         ort=ort_options(options),
     )

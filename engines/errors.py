@@ -12,6 +12,7 @@ __all__ = [
     "ContextOverflowError",
     "DeviceError",
     "EngineError",
+    "ForkedError",
     "MissingDependencyError",
     "NumericalError",
     "OutputError",
@@ -81,6 +82,12 @@ class DeviceError(EngineError):
     """A device was asked for that is not available or not understood."""
 
     code = 23
+
+
+class ForkedError(EngineError):
+    """The engine was loaded by the process that this one was forked from."""
+
+    code = 54
 
 
 def one_line(error: BaseException, limit: int = 300) -> str:

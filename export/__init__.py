@@ -51,8 +51,9 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("specdec"):
             raise
+        package = error.name.partition(".")[0]
         raise MissingDependencyError(
             f"exporting needs {error.name}, which is not installed; run: pip install "
-            f"{_WHEELS.get(error.name, error.name)} (docs/export.md lists all that an export needs)"
+            f"{_WHEELS.get(package, package)} (docs/export.md lists all that an export needs)"
         ) from error
     return getattr(module, name)

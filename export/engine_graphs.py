@@ -15,6 +15,7 @@ from specdec.export.calibration.scales import ActivationScale
 from specdec.export.cuda.graph import write_cuda_graph
 from specdec.export.editing.model import MAX_LENGTH, save_graph
 from specdec.export.errors import UnsupportedModelError
+from specdec.export.genai.model import GenaiModel
 from specdec.export.graphs.in_place import kv_geometry
 from specdec.export.graphs.layouts import export_config
 from specdec.export.graphs.packing import pack_projections
@@ -25,7 +26,7 @@ from specdec.export.weights.quantize import quantize
 from specdec.export.weights.recipes import Recipe
 from specdec.export.weights.store import store_fp16
 
-__all__ = ["describe_engine", "trace_graph", "with_recipe", "write_engine"]
+__all__ = ["describe_engine", "logits_width", "trace_graph", "with_recipe", "write_engine"]
 
 _PREFILL_CHUNK = {"in_place": 256, "concatenated": 64}
 
@@ -45,6 +46,8 @@ def trace_graph(model: Any, layout: str, max_length: int, directory: Path) -> Pa
     Raises:
         UnsupportedModelError: Optimum or torch cannot trace the model.
     """
+    if isinstance(model, GenaiModel):
+        return model.write(max_length, directory)
     try:
         graph = trace(model, export_config(model, layout, max_length), directory)
     except UnsupportedModelError:
@@ -92,6 +95,13 @@ def write_engine(
     return kept
 
 
+def logits_width(model: Any) -> int:
+    """Columns of a model's logits."""
+    if isinstance(model, GenaiModel):
+        return model.logits_width
+    return int(model.get_output_embeddings().weight.shape[0])
+
+
 def describe_engine(
     graph: str,
     model: Any,
@@ -113,9 +123,15 @@ def describe_engine(
         max_length: capacity of the cache.
         shares_target_cache: whether it may use the target's cache.
     """
+    if isinstance(model, GenaiModel):
+        return model.describe(
+            graph,
+            vocab_size=vocab_size,
+            max_length=max_length,
+            shares_target_cache=shares_target_cache,
+        )
     config = model.config.get_text_config()
     kv_heads, head_size = kv_geometry(config)
-    head = model.get_output_embeddings()
     return EngineEntry(
         graph=graph,
         backend="onnxruntime",
@@ -124,7 +140,7 @@ def describe_engine(
         compute=recipe.compute,
         recipe=recipe.name,
         vocab_size=vocab_size,
-        logits_width=int(head.weight.shape[0]),
+        logits_width=logits_width(model),
         max_length=max_length,
         num_layers=int(config.num_hidden_layers),
         num_attention_heads=int(config.num_attention_heads),

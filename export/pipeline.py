@@ -13,13 +13,14 @@ from specdec.engines.package.manifest import Manifest, inventory, write_manifest
 from specdec.engines.release import DISTRIBUTION, VERSION
 from specdec.export.building import Pair, build_pair
 from specdec.export.checks.measuring import check_and_measure
-from specdec.export.checks.weights import compare_engines
+from specdec.export.checks.weights import source_record
 from specdec.export.memory import release_memory
 from specdec.export.options import ExportOptions
 from specdec.export.preflight import Plan, preflight
 from specdec.export.progress import Progress, SilentProgress
 from specdec.export.report import ExportReport
 from specdec.export.sources.accounting import Accounting
+from specdec.export.sources.generation import within_vocabulary
 from specdec.export.sources.tokenizers import write_tokenizer
 from specdec.export.staging import staged
 from specdec.export.tensorrt.package import build_engines, keep_graphs
@@ -55,8 +56,7 @@ def export_package(options: ExportOptions, progress: Progress | None = None) -> 
         tokenizer = write_tokenizer(plan.tokenizer, directory)
         built = build_pair(plan, directory, progress)
         write_golden(directory, built.golden)
-        with progress.step("compare the weights with their files"):
-            record, problems = compare_engines(_graphs(plan, directory, built), _accounted(plan))
+        record, problems = source_record(_accounted(plan), built.compared)
         manifest = Manifest(
             target=built.target,
             draft=built.draft,
@@ -64,12 +64,14 @@ def export_package(options: ExportOptions, progress: Progress | None = None) -> 
             files=inventory(directory),
             specdec_version=VERSION,
             source=_provenance(plan, built),
+            generation=within_vocabulary(plan.tokenizer.generation, built.target.vocab_size),
             checks={"weights_read": _weights_read(directory, built), "source": record},
         )
         release_memory()
         # The manifest is written last: until then nothing here loads as a package.
         files = {name: directory / name for name in manifest.files}
-        package = Package(directory, manifest, files, plan.tokenizer.chat_template)
+        templates = (plan.tokenizer.chat_template, plan.tokenizer.chat_templates)
+        package = Package(directory, manifest, files, *templates)
         references = (built.reference, built.draft_reference)
         report = check_and_measure(
             package, options, references, built.candidates, progress, problems
@@ -89,14 +91,6 @@ def export_package(options: ExportOptions, progress: Progress | None = None) -> 
         read_package(directory, verify_checksums=False)
         size = sum(entry.size for entry in manifest.files.values())
     return ExportReport(options.out, manifest, size, time.perf_counter() - started)
-
-
-def _graphs(plan: Plan, directory: Path, built: Pair) -> dict[str, Path]:
-    """The engines whose weights are the source's, up to rounding."""
-    # Calibrated weights carry divisors of their channels: no single one is the source's.
-    draft = None if plan.options.is_calibrated else built.draft
-    named = {"target": built.target, "draft": draft}
-    return {n: directory / entry.graph for n, entry in named.items() if entry is not None}
 
 
 def _accounted(plan: Plan) -> dict[str, Accounting]:

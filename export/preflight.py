@@ -20,7 +20,7 @@ from specdec.export.errors import (
 )
 from specdec.export.options import ExportOptions
 from specdec.export.sources.accounting import Accounting
-from specdec.export.sources.skeleton import build_skeleton
+from specdec.export.sources.skeleton import Skeleton, build_skeleton
 from specdec.export.sources.source import ModelSource, load_config, resolve_source
 from specdec.export.sources.tokenizers import SourceTokenizer, check_same_tokenizer, load_tokenizer
 from specdec.export.sources.weights import account_for
@@ -31,6 +31,12 @@ __all__ = ["Plan", "preflight"]
 _DEFAULT_LENGTH = 4096
 _BYTES_PER_WEIGHT = 11
 """Disk an export needs at its peak: two float32 graphs, a target and a draft."""
+
+
+_GENAI_NOTE = (
+    "the target is the folder's own engine, its weights as they are: outputs are lossless to that "
+    "engine, not to the weights it was made from; --target-precision does not apply"
+)
 
 
 @dataclass(frozen=True)
@@ -72,7 +78,9 @@ def preflight(options: ExportOptions) -> Plan:
     _check_device(options)
     target = resolve_source(options.target, trust_remote_code=options.trust_remote_code)
     config = load_config(target)
-    _check_decoder(config, target.name)
+    _check_genai(options, target)
+    if not target.is_genai:
+        _check_decoder(config, target.name)
     draft, draft_config = _resolve_draft(options, target, config)
     tokenizer = load_tokenizer(target, config)
     _check_ends(tokenizer, config)
@@ -88,12 +96,14 @@ def preflight(options: ExportOptions) -> Plan:
         draft_length = min(max_length, limit) if limit else max_length
     skeleton = build_skeleton(config, trust_remote_code=options.trust_remote_code)
     notes = [] if is_measured_here(options) else [CPU_NOTE]
+    if target.is_genai:
+        notes.append(_GENAI_NOTE)
     notes += [*tokenizer.notes, *_notes(config, "target")]
-    weights, draft_weights, skeletons = account_for(target, config, skeleton), None, [skeleton]
+    weights, draft_weights, skeletons = _accounted(target, config, skeleton), None, [skeleton]
     if draft is not None and draft is not target:
         notes += _notes(draft_config, "draft")
         skeletons.append(build_skeleton(draft_config, trust_remote_code=draft.trust_remote_code))
-        draft_weights = account_for(draft, draft_config, skeletons[1])
+        draft_weights = _accounted(draft, draft_config, skeletons[1])
     _check_disk(options.out, [s.num_weights for s in skeletons if s is not None])
     for found in (weights, draft_weights):
         notes += found.notes if found is not None else ()
@@ -111,6 +121,11 @@ def preflight(options: ExportOptions) -> Plan:
         calibration,
         tuple(notes),
     )
+
+
+def _accounted(source: ModelSource, config: Any, skeleton: Skeleton | None) -> Accounting | None:
+    """Match every tensor of a source; a GenAI folder's engine brings its own graph."""
+    return None if source.is_genai else account_for(source, config, skeleton)
 
 
 def _check_destination(options: ExportOptions) -> None:
@@ -137,6 +152,22 @@ def _check_device(options: ExportOptions) -> None:
         )
 
 
+def _check_genai(options: ExportOptions, target: ModelSource) -> None:
+    """Refuse what the weights of a GenAI folder, which are taken as they are, cannot give."""
+    if not target.is_genai:
+        return
+    if options.draft == "self":
+        raise ExportOptionError(
+            f"{target.name} is a folder of ONNX Runtime GenAI, whose weights are taken as they are "
+            "and not quantized again; choose --draft none, or a folder of a smaller precision"
+        )
+    if options.backend != "onnxruntime" or options.is_for_gpu:
+        raise ExportOptionError(
+            f"{target.name} is a folder of ONNX Runtime GenAI; allowed is --backend onnxruntime "
+            "on the CPU"
+        )
+
+
 def _resolve_draft(
     options: ExportOptions, target: ModelSource, config: Any
 ) -> tuple[ModelSource | None, Any | None]:
@@ -146,7 +177,8 @@ def _resolve_draft(
         return target, config
     draft = resolve_source(options.draft, trust_remote_code=options.trust_remote_code)
     draft_config = load_config(draft)
-    _check_decoder(draft_config, draft.name)
+    if not draft.is_genai:
+        _check_decoder(draft_config, draft.name)
     return draft, draft_config
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from os import PathLike
 from typing import Any
 
 from specdec.engines.engine import Engine
-from specdec.engines.load import LoadedPackage, load_package
-from specdec.engines.onnxruntime.options import DEFAULT_ORT_OPTIONS, OrtOptions
+from specdec.engines.forking import check_same_process, forked_since
 from specdec.runtime.checks import check_bool
 from specdec.runtime.closing import Closing
 from specdec.runtime.decoding.generation import Generation
@@ -18,19 +17,20 @@ from specdec.runtime.decoding.session import Session
 from specdec.runtime.decoding.stream import GenerationStream
 from specdec.runtime.drafting.drafter import Drafter
 from specdec.runtime.errors import BusyError, ClosedError
-from specdec.runtime.load_arguments import check_load_arguments
+from specdec.runtime.package_loading import PackageLoading
+from specdec.runtime.sampling.defaults import NO_DEFAULTS, ModelDefaults
 from specdec.runtime.sampling.params import SamplingParams, checked_params
 from specdec.runtime.sampling.randomness import RoundRandom
 from specdec.runtime.text.chat import ChatTemplate
 from specdec.runtime.text.codec import TextCodec
 from specdec.runtime.text.maker import PromptMaker
-from specdec.runtime.text.prompts import Prompt, fit_prompt
+from specdec.runtime.text.prompts import Prompt, PromptReader
 from specdec.runtime.turns import LastTurn, Turns
 
 __all__ = ["SpeculativeDecoder"]
 
 
-class SpeculativeDecoder(Closing):
+class SpeculativeDecoder(PackageLoading, Closing):
     """Generates text whose distribution is exactly the target's, several tokens a target pass.
 
     One generation at a time; `cancel` may be called from another thread.
@@ -45,6 +45,8 @@ class SpeculativeDecoder(Closing):
         codec: TextCodec | None = None,
         chat: ChatTemplate | None = None,
         eos_token_ids: Iterable[int] = (),
+        bos_token_id: int | None = None,
+        defaults: ModelDefaults = NO_DEFAULTS,
         drafter: DrafterName | Drafter = "auto",
         costs: Mapping[str, Any] | None = None,
         make_random: Callable[[SamplingParams], RoundRandom] | None = None,
@@ -59,6 +61,8 @@ class SpeculativeDecoder(Closing):
             codec: tokenizer; without one, prompts are ids and there is no text.
             chat: template for prompts that are messages.
             eos_token_ids: the model's end tokens.
+            bos_token_id: the token that begins a text; a truncated prompt keeps it.
+            defaults: what the model's package bans, and its sampling options.
             drafter: "model" (the draft), "ngram" (look-up in prompt and output), "hybrid"
                 (a look-up that matches 3 tokens or more first, else the draft), "none";
                 "auto" is "ngram" without a draft, and with one weighs both in each round, or
@@ -81,91 +85,28 @@ class SpeculativeDecoder(Closing):
             eos_token_ids=eos_token_ids,
             costs=costs,
             make_random=make_random,
+            defaults=defaults,
         )
-        self._prompts = PromptMaker(codec, chat)
+        info = target.info
+        self._prompts = PromptMaker(
+            PromptReader(codec, chat, bos_token_id, info.vocab_size, info.max_length)
+        )
+        self._process = os.getpid()
         self._engines = [target] if draft is None else [draft, target]
         self._on_close = on_close
         self._turns = Turns()  # of the streams, one at a time
         self._last_turn = LastTurn()  # of `close`
         self._closed = False
 
-    @classmethod
-    def load(
-        cls,
-        path: str | PathLike[str],
-        device: str = "cpu",
-        draft_device: str | None = None,
-        verify_checksums: bool = True,
-        num_threads: int | None = None,
-        drafter: DrafterName = "auto",
-        ort: OrtOptions = DEFAULT_ORT_OPTIONS,
-    ) -> SpeculativeDecoder:
-        """Load a package directory written by `specdec-export`.
-
-        Args:
-            path: the directory.
-            device: "cpu" or "cuda:N", for the target.
-            draft_device: the same for the draft; None is `device`.
-            verify_checksums: hash every file before use.
-            num_threads: threads an engine may use; None lets the backend choose.
-            drafter: as in the constructor.
-            ort: how engines on ONNX Runtime run: CUDA graphs, memory, logits reduced on the device.
-
-        Raises:
-            InvalidParameterError: an argument has an illegal type or value.
-            PackageError: the directory is not a sound package.
-            MissingDependencyError: the backend's library is not installed.
-            DeviceError: a device is not available.
-            EngineError: a backend failed to load a graph.
-        """
-        check_load_arguments(verify_checksums, num_threads, drafter, ort)
-        package = load_package(
-            path,
-            device=device,
-            draft_device=draft_device,
-            verify_checksums=verify_checksums,
-            num_threads=num_threads,
-            load_draft=drafter not in ("ngram", "none"),
-            ort=ort,
-        )
-        try:
-            return cls.from_package(package, drafter=drafter)
-        except BaseException:
-            package.close()
-            raise
-
-    @classmethod
-    def from_package(
-        cls,
-        package: LoadedPackage,
-        *,
-        drafter: DrafterName | Drafter = "auto",
-        owns: bool = True,
-    ) -> SpeculativeDecoder:
-        """Wire the engines, tokenizer and chat template of a loaded package together.
-
-        Args:
-            package: its engines serve one decoder at a time.
-            drafter: as in the constructor.
-            owns: closing the decoder closes the package.
-        """
-        template = package.chat_template
-        return cls(
-            package.target,
-            package.draft,
-            shares_cache=package.draft_shares_cache,
-            codec=TextCodec(package.tokenizer_path),
-            chat=None if template is None else ChatTemplate(template, package.special_tokens),
-            eos_token_ids=package.manifest.tokenizer.eos_token_ids,
-            drafter=drafter,
-            costs=package.manifest.costs,
-            on_close=package.close if owns else lambda: None,
-        )
-
     @property
     def max_length(self) -> int:
         """Context of the target in tokens, prompt and output together."""
         return self._parts.target.info.max_length
+
+    @property
+    def defaults(self) -> ModelDefaults:
+        """What the model's package bans, and the sampling options it names."""
+        return self._parts.defaults
 
     @property
     def has_chat_template(self) -> bool:
@@ -178,6 +119,7 @@ class SpeculativeDecoder(Closing):
         params: SamplingParams | None = None,
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
         reuse_prefix: bool = False,
     ) -> GenerationResult:
         """Generate and wait for the end.
@@ -186,6 +128,8 @@ class SpeculativeDecoder(Closing):
             prompt: text, token ids, or chat messages.
             params: None is greedy with 128 new tokens.
             tools: tool descriptions for the chat template.
+            chat_template_kwargs: further variables of the chat template, such as
+                `{"enable_thinking": False}`.
             reuse_prefix: start from what the cache still holds of a common prefix, such as a
                 long system prompt, instead of from an empty cache. Saves its prefill; logits
                 may then round differently from those of a fresh run.
@@ -196,7 +140,8 @@ class SpeculativeDecoder(Closing):
             BusyError: another generation is open.
             NumericalError: the model gave NaN or infinite logits.
         """
-        with self.stream(prompt, params, tools=tools, reuse_prefix=reuse_prefix) as stream:
+        named: dict[str, Any] = {"tools": tools, "chat_template_kwargs": chat_template_kwargs}
+        with self.stream(prompt, params, **named, reuse_prefix=reuse_prefix) as stream:
             return stream.drain()
 
     def stream(
@@ -205,13 +150,14 @@ class SpeculativeDecoder(Closing):
         params: SamplingParams | None = None,
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
         reuse_prefix: bool = False,
     ) -> GenerationStream:
         """The same, chunk by chunk; closing the stream cancels it. Raises as `generate`."""
         checked = checked_params(params)
         check_bool("reuse_prefix", reuse_prefix)
-        self.check_open()
-        return self.start(self.encode(prompt, tools), checked, reuse=reuse_prefix)
+        named: dict[str, Any] = {"tools": tools, "chat_template_kwargs": chat_template_kwargs}
+        return self.open_stream(prompt, checked, **named, reuse=reuse_prefix)
 
     def session(self) -> Session:
         """A conversation that keeps the cache between its turns."""
@@ -236,6 +182,9 @@ class SpeculativeDecoder(Closing):
         """
         if self._closed:
             return
+        if forked_since(self._process):  # the engines are the parent's
+            self._closed = True
+            return
         self._prompts.cancel()
         stream = self._open_stream()
         if stream is not None:
@@ -254,7 +203,8 @@ class SpeculativeDecoder(Closing):
         return "closed" if self._closed else self._parts.described()
 
     def check_open(self) -> None:
-        """Raise `ClosedError` after `close`."""
+        """Raise `ClosedError` after `close`, and `ForkedError` in a fork of the process."""
+        check_same_process(self._process)
         if self._closed:
             raise ClosedError("the decoder is closed; load it again")
 
@@ -262,26 +212,31 @@ class SpeculativeDecoder(Closing):
         self,
         prompt: Prompt,
         tools: Sequence[Mapping[str, Any]] | None = None,
-        *,
-        continues: bool = False,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> list[int]:
-        """Token ids of a prompt (`PromptMaker.make`)."""
-        return self._prompts.make(prompt, tools, continues=continues)
+        """Token ids of a prompt, however long (`PromptMaker.make`)."""
+        return self._prompts.make(prompt, tools, chat_template_kwargs)
 
-    def start(
+    def open_stream(
         self,
-        prompt_ids: list[int],
+        prompt: Prompt,
         params: SamplingParams,
         *,
+        after: Sequence[int] = (),
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
         reuse: bool = False,
         on_end: Callable[[GenerationResult, bool], None] | None = None,
     ) -> GenerationStream:
-        """Open a stream over ids; `reuse` keeps the shared prefix that is cached."""
+        """Open a stream over the ids `after` and a prompt that continues them.
+
+        `reuse` keeps the shared prefix that is cached; `on_end` gets the result and whether the
+        generation failed.
+        """
         self.check_open()
         self._parts.check_supported(params)
-        info = self._parts.target.info
-        ids = fit_prompt(prompt_ids, params, info.vocab_size, info.max_length)
-        generation = Generation(self._parts, ids, params, reuse)
+        fitted = self._prompts.read(prompt, params, after, tools, chat_template_kwargs)
+        generation = Generation(self._parts, fitted.ids, params, reuse, fitted.cut)
         stream = GenerationStream(generation, on_end)
         if not self._turns.take(stream):
             self.check_open()  # a closed decoder has its last turn for good

@@ -10,6 +10,7 @@
     |   +-- ContextOverflowError      21   a pass would write past `max_length`
     |   +-- NumericalError            22   NaN or infinite logits
     |   +-- DeviceError               23   a device that is absent or not understood
+    |   +-- ForkedError               54   loaded by the process this one was forked from
     +-- InvalidParameterError         30   a sampling parameter has an illegal value
     |   +-- UnsupportedOptionError    31   an option that does not exist or cannot be honoured
     +-- PromptError                   32   the prompt is empty, too long, or not understood
@@ -28,6 +29,7 @@ from specdec.engines.errors import (
     ContextOverflowError,
     DeviceError,
     EngineError,
+    ForkedError,
     MissingDependencyError,
     NumericalError,
     OutputError,
@@ -43,6 +45,7 @@ __all__ = [
     "ContextOverflowError",
     "DeviceError",
     "EngineError",
+    "ForkedError",
     "InvalidParameterError",
     "MissingDependencyError",
     "NoTokenLeftError",

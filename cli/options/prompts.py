@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
-__all__ = ["MAX_BYTES", "Request", "read_file", "read_prompts", "read_tools", "to_request"]
+__all__ = [
+    "MAX_BYTES",
+    "Request",
+    "read_file",
+    "read_prompts",
+    "read_tools",
+    "template_options",
+    "to_request",
+]
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 MAX_BYTES = 64 << 20
 """Most that is read of any file of the user's."""
@@ -30,7 +41,8 @@ def read_prompts(
 ) -> list[str]:
     """Return the prompts: those of the command line, then one per file, then stdin as one.
 
-    A file (`-` is stdin) is UTF-8; the line break that ends it is not part of the prompt.
+    A file (`-` is stdin) is UTF-8; a byte order mark and the line break that ends it are not
+    part of the prompt.
 
     Args:
         package: whose context bounds what is read of a file; None bounds it by `MAX_BYTES`.
@@ -84,6 +96,40 @@ def read_file(path: Path) -> bytes:
     return data
 
 
+def template_options(function: _Function) -> _Function:
+    """Decorate a command with `chat_template` and `template_args`."""
+    for option in (
+        click.option(
+            "--template-arg",
+            "template_args",
+            metavar="NAME=JSON",
+            type=_template_arg,
+            multiple=True,
+            help="A variable of the chat template, such as enable_thinking=false. Repeatable.",
+        ),
+        click.option(
+            "--chat-template",
+            metavar="NAME",
+            help="Which of the package's chat templates. [tool_use with --tools, else default]",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def _template_arg(value: str) -> tuple[str, Any]:
+    """Parse NAME=JSON."""
+    name, equals, text = value.partition("=")
+    try:
+        if not equals or not name.isidentifier():
+            raise ValueError
+        return name, json.loads(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{value!r} is not NAME=JSON, such as enable_thinking=false or mode='\"brief\"'"
+        ) from None
+
+
 def to_request(prompt: str, system: str | None, use_template: bool) -> Request:
     """Return the prompt as a user message, after the system message if any, or as it is."""
     if not use_template:
@@ -102,6 +148,8 @@ def _context(package: Path) -> int:
 def _read(name: str, length: int | None) -> str:
     most = MAX_BYTES if length is None else min(MAX_BYTES, length * _BYTES_PER_TOKEN)
     if name == "-":
+        if sys.stdin is None:
+            raise click.UsageError("stdin is closed; give --prompt TEXT or --prompt-file FILE")
         data = sys.stdin.buffer.read(most + 1)
     else:
         with Path(name).open("rb") as stream:
@@ -112,6 +160,7 @@ def _read(name: str, length: int | None) -> str:
         raise click.UsageError(
             f"the prompt of {origin} is larger than {most} bytes{reason}; shorten it"
         )
+    data = data.removeprefix(codecs.BOM_UTF8)  # a mark of the file, not of its text
     # What is not UTF-8 becomes lone surrogates, as in arguments: one check finds both.
     text = data.decode("utf-8", "surrogateescape")
     return text.removesuffix("\n").removesuffix("\r")

@@ -44,6 +44,8 @@ class AnswerPrinter:
         result = stream.result
         assert result is not None, "a closed stream has a result"
         click.echo(_json(result) if self._as_json else "")
+        if result.prompt_cut is not None:
+            click.echo(f"note: {result.prompt_cut}", err=True)
         if not self._as_json:
             _print_cut(result)
         if self._show_stats:

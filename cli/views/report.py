@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from specdec.engines.package.manifest import GenerationEntry
     from specdec.runtime.report.contents import Report
     from specdec.runtime.report.drawing.tables import Table
     from specdec.runtime.report.inspection import Inspection
@@ -33,6 +34,7 @@ def print_inspection(console: Console, inspection: Inspection) -> None:
         ("draft", drafted),
         ("engine", ", ".join(dict.fromkeys(inspection.engines.values()))),
         *(("weights", weights.words) for weights in inspection.weights),
+        *_defaults(inspection.generation),
         *(("note", note) for note in inspection.notes),
     ]
     _pairs(console, rows)
@@ -43,6 +45,21 @@ def print_inspection(console: Console, inspection: Inspection) -> None:
         notice = "This report is of another machine; --measure short measures this one."
         _line(console, notice, "yellow")
     print_report(console, inspection.report)
+
+
+def _defaults(generation: GenerationEntry) -> Iterable[tuple[str, str]]:
+    """The model's own generation defaults, as far as it has any."""
+    if generation.sampling:
+        listed = ", ".join(f"{name} {value:g}" for name, value in generation.sampling.items())
+        yield "defaults", f"{listed} (with --model-defaults)"
+    for name in ("suppress_tokens", "begin_suppress_tokens"):
+        ids = getattr(generation, name)
+        if ids:
+            when = " as the first token" if name.startswith("begin") else ""
+            shown = ", ".join(map(str, ids[:8])) + (", ..." if len(ids) > 8 else "")
+            yield "bans", f"{len(ids)} tokens{when}: {shown}"
+    if generation.not_honoured:
+        yield "ignored", f"{', '.join(generation.not_honoured)} of the model's own settings"
 
 
 def print_report(console: Console, report: Report) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from specdec.engines.devices import Device, require_provider
 from specdec.engines.errors import DeviceError, EngineError, one_line
+from specdec.engines.forking import outlive_forks
 from specdec.engines.onnxruntime.gpu import (
     SESSION_ENTRIES,
     TensorRTPlan,
@@ -86,6 +87,7 @@ def create_session(
     elif options.load_cache is not None and content is not None:
         session = _load_mapped(graph, options.load_cache, content, name, num_threads)
         if session is not None:
+            outlive_forks(session)
             return session
     try:
         with on_huge_pages(device.kind == "cpu" and options.huge_pages and library is None):
@@ -104,6 +106,7 @@ def create_session(
                 f"{cuda_advice(failure)}"
             ) from error
         raise _cannot_load(graph, name, error) from error
+    outlive_forks(session)
     got, wanted = session.get_providers()[0], provider_name(providers[0])
     if got != wanted:
         raise EngineError(

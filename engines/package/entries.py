@@ -17,6 +17,7 @@ from specdec.engines.package.fields import (
     flag,
     integer,
     nullable,
+    object_of_paths,
     object_of_text,
     record,
     relative_path,
@@ -189,8 +190,14 @@ class TokenizerEntry:
     bos_token_id: int | None = field(default=None, metadata=nullable(integer(0, _MAX_TOKENS - 1)))
     special_tokens: Mapping[str, str] = field(default_factory=dict, metadata=object_of_text())
     """Texts the chat template may name, such as `{"bos_token": "<s>"}`."""
+    chat_templates: Mapping[str, str] = field(default_factory=dict, metadata=object_of_paths())
+    """Paths of further chat templates by name, such as `tool_use`; never `default`."""
 
     def __post_init__(self) -> None:
         check_record(self)
         object.__setattr__(self, "eos_token_ids", tuple(self.eos_token_ids))
         object.__setattr__(self, "special_tokens", dict(self.special_tokens))
+        object.__setattr__(self, "chat_templates", dict(self.chat_templates))
+        if "default" in self.chat_templates:
+            allowed = "other names; chat_template is the default"
+            raise FieldError("chat_templates", "an object with the key default", allowed)

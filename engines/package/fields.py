@@ -6,6 +6,7 @@ One table so serves the constructor (`check_record`) and the reader of a JSON ob
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
@@ -25,6 +26,8 @@ __all__ = [
     "matching",
     "nullable",
     "number",
+    "object_of_numbers",
+    "object_of_paths",
     "object_of_text",
     "path_problem",
     "read_object",
@@ -148,6 +151,33 @@ def object_of_text() -> Metadata:
         lambda value: (
             isinstance(value, Mapping)
             and all(isinstance(key, str) and isinstance(item, str) for key, item in value.items())
+        ),
+    )
+
+
+def object_of_paths() -> Metadata:
+    """Allow an object whose values are paths that stay inside the package."""
+    return _rule(
+        "an object of relative paths that stay inside the package",
+        lambda value: (
+            isinstance(value, Mapping)
+            and all(isinstance(item, str) and path_problem(item) is None for item in value.values())
+        ),
+    )
+
+
+def object_of_numbers() -> Metadata:
+    """Allow an object of finite numbers."""
+    return _rule(
+        "an object of finite numbers",
+        lambda value: (
+            isinstance(value, Mapping)
+            and all(
+                isinstance(item, (int, float))
+                and not isinstance(item, bool)
+                and math.isfinite(item)
+                for item in value.values()
+            )
         ),
     )
 

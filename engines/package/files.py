@@ -37,6 +37,10 @@ _MAX_WORKERS = 4
 def resolve_inside(root: Path, name: str) -> Path:
     """Follow every link of `root / name`; `root` is itself resolved.
 
+    A hub's cache holds a package as a snapshot folder of links into the `blobs` folder beside
+    `snapshots`, each to a file named by its checksum. Such a link is the one that is not
+    followed: files find each other by the names in the snapshot.
+
     Raises:
         PackageIntegrityError: there is no such file.
         PackageError: it cannot be reached, or a link leads out of `root`.
@@ -51,11 +55,23 @@ def resolve_inside(root: Path, name: str) -> Path:
     except OSError as error:
         raise unreadable(root / name, error) from error
     if root not in path.parents:
+        if _is_hub_blob(root, name, path):
+            return root / name
         raise PackageError(
             f"{root / name} is a link that leaves the package; "
-            "allowed are links inside it; copy the file in its place"
+            "allowed are links inside it, and those of a hub's cache to its blobs; copy the file "
+            "in its place"
         )
     return path
+
+
+def _is_hub_blob(root: Path, name: str, path: Path) -> bool:
+    """Whether `root` is a snapshot of a hub's cache and the file at `path` one of its blobs."""
+    if root.parent.name != "snapshots":
+        return False
+    folder = Path(os.path.realpath((root / name).parent))
+    is_own = folder == root or root in folder.parents
+    return is_own and path.parent == root.parents[1] / "blobs"
 
 
 def open_regular(path: Path) -> BinaryIO:

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from specdec.engines.errors import OutputError, PackageError, PackageVersionError
+from specdec.engines.package.agreement import check_pair, check_token_ids
+from specdec.engines.package.defaults import GenerationEntry
 from specdec.engines.package.entries import EngineEntry, FileEntry, TokenizerEntry
 from specdec.engines.package.fields import FieldError, path_problem, read_object, read_record
 from specdec.engines.package.files import MANIFEST_NAME, hash_file, inventory
@@ -26,6 +28,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "EngineEntry",
     "FileEntry",
+    "GenerationEntry",
     "Manifest",
     "TokenizerEntry",
     "hash_file",
@@ -34,20 +37,16 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 2
-"""The newest schema version this release writes and reads; 2 came with native graphs."""
+"""The newest schema version this release writes and reads; 2 came with native graphs, named chat
+templates and generation defaults."""
 _PLAIN_VERSION = 1
-"""Of a package without a native graph, which releases before version 2 read as well."""
-
-_SHARED_GEOMETRY = (
-    "backend",
-    "layout",
-    "num_layers",
-    "num_kv_heads",
-    "head_size",
-    "kv_dtype",
-    "max_length",
+"""Of a package without any of these, which releases before version 2 read as well."""
+_SINCE_2 = (
+    ("generation",),
+    ("tokenizer", "chat_templates"),
+    ("engines", "target", "native"),
+    ("engines", "draft", "native"),
 )
-
 
 @dataclass(frozen=True)
 class Manifest:
@@ -70,12 +69,14 @@ class Manifest:
     source: Mapping[str, Any] = field(default_factory=dict)
     checks: Mapping[str, Any] = field(default_factory=dict)
     costs: Mapping[str, Any] = field(default_factory=dict)
+    generation: GenerationEntry = field(default_factory=GenerationEntry)
+    """The model's own defaults."""
 
     def __post_init__(self) -> None:
         _check_file_names(self.files)
         _check_listed(self)
-        _check_pair(self.target, self.draft)
-        _check_token_ids(self.tokenizer, self.target.vocab_size)
+        check_pair(self.target, self.draft)
+        check_token_ids(self.tokenizer, self.generation, self.target.vocab_size)
 
     @classmethod
     def from_json(cls, document: str) -> Manifest:
@@ -90,12 +91,11 @@ class Manifest:
         _check_version(tree)
         required = ["schema_version", "specdec_version", "engines", "tokenizer", "files"]
         free = ["source", "checks", "costs"]
-        read_object(tree, "manifest", [*required, *free[:2]], free)
+        read_object(tree, "manifest", [*required, *free[:2]], [*free, "generation"])
         version = tree["specdec_version"]
         if not isinstance(version, str) or not version:
             raise FieldError("specdec_version", shown(version), "a non-empty string")
         engines = read_object(tree["engines"], "engines", ["target"], ["draft"])
-        _check_native(tree["schema_version"], engines)
         draft = engines.get("draft")
         files = tree["files"]
         if not isinstance(files, dict):
@@ -109,30 +109,39 @@ class Manifest:
                 for name, entry in files.items()
             },
             specdec_version=version,
+            generation=read_record(GenerationEntry, tree.get("generation", {}), "generation"),
             **{name: _free_form(tree, name) for name in free},
         )
 
     def to_json(self) -> str:
         """Write the manifest: fields in the order of the format, files sorted, final newline.
 
+        The schema version is the oldest that has every field in use, so that older releases
+        read what they can.
+
         Raises:
             PackageError: a free-form section holds what JSON cannot, such as NaN or an array.
         """
-        entries = [self.target] if self.draft is None else [self.target, self.draft]
-        has_native = any(entry.native is not None for entry in entries)
-        tree = {
-            "schema_version": SCHEMA_VERSION if has_native else _PLAIN_VERSION,
+        tree: dict[str, Any] = {
+            "schema_version": _PLAIN_VERSION,
             "specdec_version": self.specdec_version,
             "engines": {
                 "target": _engine_tree(self.target),
                 "draft": None if self.draft is None else _engine_tree(self.draft),
             },
             "tokenizer": asdict(self.tokenizer),
+            "generation": asdict(self.generation),
             "files": {name: asdict(self.files[name]) for name in sorted(self.files)},
             "source": self.source,
             "checks": self.checks,
             "costs": self.costs,
         }
+        if not self.tokenizer.chat_templates:
+            del tree["tokenizer"]["chat_templates"]
+        if self.generation.is_empty:
+            del tree["generation"]
+        if any(_has(tree, path) for path in _SINCE_2):
+            tree["schema_version"] = 2
         try:
             return json.dumps(tree, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
         except (TypeError, ValueError) as error:
@@ -180,17 +189,21 @@ def _check_version(tree: dict[str, Any]) -> None:
             f"specdec.json has schema_version {got}; this release reads {_PLAIN_VERSION} and "
             f"{SCHEMA_VERSION}; {advice}"
         )
-
-
-def _check_native(version: int, engines: dict[str, Any]) -> None:
-    """Version 1 has no native graphs: the field is unknown there, whatever it holds."""
-    for name, entry in engines.items():
-        if version == _PLAIN_VERSION and isinstance(entry, dict) and "native" in entry:
+    for path in _SINCE_2 if got < 2 else ():
+        if _has(tree, path):
             raise FieldError(
-                f"engines.{name}.native",
-                "present",
-                f"no such field before version {SCHEMA_VERSION}",
+                ".".join(path), "present", f"no such field before version {SCHEMA_VERSION}"
             )
+
+
+def _has(tree: dict[str, Any], path: tuple[str, ...]) -> bool:
+    """Whether a manifest's tree has a field."""
+    inner: Any = tree
+    for name in path:
+        if not isinstance(inner, dict) or name not in inner:
+            return False
+        inner = inner[name]
+    return True
 
 
 def _free_form(tree: dict[str, Any], name: str) -> dict[str, Any]:
@@ -229,6 +242,10 @@ def _check_listed(manifest: Manifest) -> None:
         "tokenizer.file": manifest.tokenizer.file,
         "tokenizer.chat_template": manifest.tokenizer.chat_template,
     }
+    named |= {
+        f"tokenizer.chat_templates[{shown(name)}]": path
+        for name, path in manifest.tokenizer.chat_templates.items()
+    }
     for where, name in named.items():
         if name is not None and name not in manifest.files:
             raise FieldError(where, shown(name), "a file listed in files")
@@ -240,37 +257,3 @@ def _graphs(name: str, entry: EngineEntry | None) -> dict[str, str | None]:
         return {}
     native = None if entry.native is None else entry.native.graph
     return {f"engines.{name}.graph": entry.graph, f"engines.{name}.native.graph": native}
-
-
-def _check_pair(target: EngineEntry, draft: EngineEntry | None) -> None:
-    if target.shares_target_cache:
-        raise FieldError("engines.target.shares_target_cache", "true", "false")
-    if draft is None:
-        return
-    if draft.vocab_size != target.vocab_size:
-        raise FieldError(
-            "engines.draft.vocab_size", f"{draft.vocab_size}", f"the target's, {target.vocab_size}"
-        )
-    if not draft.shares_target_cache:
-        return
-    if target.layout != "in_place":
-        raise FieldError(
-            "engines.draft.shares_target_cache", "true", 'true for layout "in_place" only'
-        )
-    for name in _SHARED_GEOMETRY:
-        got, wanted = getattr(draft, name), getattr(target, name)
-        if got != wanted:
-            raise FieldError(
-                f"engines.draft.{name}", shown(got), f"the shared cache's, {shown(wanted)}"
-            )
-
-
-def _check_token_ids(tokenizer: TokenizerEntry, vocab_size: int) -> None:
-    named = {"tokenizer.bos_token_id": tokenizer.bos_token_id}
-    named |= {
-        f"tokenizer.eos_token_ids[{index}]": token_id
-        for index, token_id in enumerate(tokenizer.eos_token_ids)
-    }
-    for where, token_id in named.items():
-        if token_id is not None and token_id >= vocab_size:
-            raise FieldError(where, f"{token_id}", f"0 .. {vocab_size - 1}")

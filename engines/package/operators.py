@@ -34,7 +34,13 @@ GroupQueryAttention MatMulIntegerToFloat MatMulNBits MoE MultiHeadAttention QMoE
 RotaryEmbedding SimplifiedLayerNormalization SkipLayerNormalization
 SkipSimplifiedLayerNormalization
 """
-OPERATORS = frozenset(_STANDARD.split()) | {f"com.microsoft.{name}" for name in _CONTRIB.split()}
+_IN_STANDARD_DOMAIN = {"SimplifiedLayerNormalization"}
+"""ONNX Runtime's own RMS norm, which it and GenAI's model builder write without a domain."""
+OPERATORS = (
+    frozenset(_STANDARD.split())
+    | {f"com.microsoft.{name}" for name in _CONTRIB.split()}
+    | _IN_STANDARD_DOMAIN
+)
 """Names with their domain before a dot; those of ONNX's own domain stand alone."""
 _OWN_DOMAIN = "specdec."
 """Of graphs for the native engine, which knows each of its operators or refuses the graph."""

@@ -43,6 +43,8 @@ class Package:
     """Every listed name, and where it is with every link followed."""
     chat_template: str | None
     """Text of the chat template (Jinja)."""
+    chat_templates: Mapping[str, str]
+    """Texts of further chat templates by name, such as `tool_use`."""
     is_hashed: bool = False
     """Every file was compared with its checksum."""
 
@@ -84,7 +86,7 @@ def read_package(path: str | os.PathLike[str], verify_checksums: bool = True) ->
     root = _resolve_root(path)
     manifest = _read_manifest(root)
     files = {name: _resolve_file(root, name, manifest) for name in manifest.files}
-    listed = set(files.values())
+    listed = {Path(os.path.realpath(path)) for path in files.values()}
     for entry in filter(None, (manifest.target, manifest.draft)):
         if entry.backend.startswith("onnxruntime"):
             check_external_data(files[entry.graph], listed)
@@ -94,7 +96,9 @@ def read_package(path: str | os.PathLike[str], verify_checksums: bool = True) ->
         _verify_checksums(files, manifest)
     template = manifest.tokenizer.chat_template
     text = None if template is None else _read_text(files[template], _MAX_TEMPLATE)
-    return Package(root, manifest, files, text, verify_checksums)
+    others = manifest.tokenizer.chat_templates.items()
+    texts = {name: _read_text(files[path], _MAX_TEMPLATE) for name, path in others}
+    return Package(root, manifest, files, text, texts, verify_checksums)
 
 
 def _resolve_root(path: str | os.PathLike[str]) -> Path:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from specdec.export.genai.model import GenaiModel
 from specdec.export.sources.tokenizers import SourceTokenizer
 from specdec.runtime.report.measuring.golden import GoldenText, golden_text
 from specdec.runtime.report.measuring.prompt_set import load_texts
@@ -66,6 +67,8 @@ def score_golden(
 
 def _score(model: Any, ids: list[int], vocab_size: int) -> NDArray[np.float32]:
     """Logits after each token, float32 [T, vocab_size]."""
+    if isinstance(model, GenaiModel):
+        return model.score(ids, vocab_size)
     import torch
 
     with torch.no_grad():

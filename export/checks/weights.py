@@ -24,7 +24,7 @@ from specdec.export.editing.model import TRANSPOSED
 from specdec.export.sources.accounting import Accounting
 from specdec.export.sources.stored import StoredTensor, spots
 
-__all__ = ["ComparedWeights", "compare_engines", "compare_weights"]
+__all__ = ["ComparedWeights", "compare_weights", "source_record"]
 
 _SPOTS = 16
 _STEPS = 1.5
@@ -66,26 +66,23 @@ class ComparedWeights:
         ]
 
 
-def compare_engines(
-    graphs: Mapping[str, Path], accounted: Mapping[str, Accounting]
+def source_record(
+    accounted: Mapping[str, Accounting], compared: Mapping[str, ComparedWeights]
 ) -> tuple[dict[str, dict[str, int]], list[str]]:
-    """Compare engines with the files they came from.
+    """What is known of where the weights come from.
 
     Args:
-        graphs: "target" and "draft" to the `.onnx` file, for those that can be compared.
-        accounted: the same names to their sources, as far as those could be accounted for.
+        accounted: "target" and "draft" to their sources, as far as those could be accounted for.
+        compared: the same names to what comparing the engines found, where they could be.
 
     Returns:
         Counts by name for the manifest, and what is wrong.
     """
-    record, problems = {}, []
+    record = {}
     for name, source in accounted.items():
-        record[name] = source.record()
-        if name in graphs:
-            found = compare_weights(graphs[name], source)
-            record[name] |= found.record()
-            problems += found.problems(name)
-    return record, problems
+        found = compared.get(name)
+        record[name] = source.record() | ({} if found is None else found.record())
+    return record, [line for name, found in compared.items() for line in found.problems(name)]
 
 
 def compare_weights(graph: Path, accounted: Accounting) -> ComparedWeights:
@@ -129,7 +126,7 @@ def _held(weights: dict[str, ir.Value], accounted: Accounting) -> dict[str, _Pla
     found: dict[str, _Place] = {}
     for key, weight in weights.items():
         name = next((n for n in _beginnings(key) if n in named), None)
-        if name is None or weight.const_value is None or _is_scale(key[len(name) :]):
+        if name is None or weight.const_value is None or _is_other(key[len(name) :]):
             continue
         after = key[len(name) :]
         turned = after.startswith(_TURNED)
@@ -152,9 +149,9 @@ def _beginnings(key: str) -> list[str]:
     return [key, *(key[:cut] for cut in reversed(cuts))]
 
 
-def _is_scale(after: str) -> bool:
-    """Whether the rest of a name tells of a scale or a zero point."""
-    return any(word in after for word in ("scale", "zero_point", "_zp"))
+def _is_other(after: str) -> bool:
+    """Whether the rest of a name tells of a scale, a zero point, or another order of the values."""
+    return any(word in after for word in ("scale", "zero_point", "_zp", ".panels"))
 
 
 def _agree(stored: StoredTensor, positions: NDArray[np.int64], place: _Place) -> bool:

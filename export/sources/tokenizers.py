@@ -7,21 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from specdec.engines.package.manifest import TokenizerEntry
+from specdec.engines.package.manifest import GenerationEntry, TokenizerEntry
 from specdec.engines.storage.writing import write_file
 from specdec.export.errors import SourceError, TokenizerMismatchError
+from specdec.export.sources.generation import load_generation, read_stated
 from specdec.export.sources.gguf.tokenizer import gguf_tokenizer, special_ids
-from specdec.export.sources.source import (
-    ModelSource,
-    load_generation_config,
-    open_source_gguf,
-    reading,
-)
+from specdec.export.sources.source import ModelSource, open_source_gguf, reading
+from specdec.export.sources.templates import sort_templates, write_templates
 
 __all__ = ["SourceTokenizer", "check_same_tokenizer", "load_tokenizer", "write_tokenizer"]
 
 _FILE = "tokenizer.json"
-_TEMPLATE = "chat_template.jinja"
 
 
 @dataclass(frozen=True)
@@ -37,8 +33,12 @@ class SourceTokenizer:
     bos_token_id: int | None
     chat_template: str | None
     special_tokens: dict[str, str] = field(default_factory=dict)
+    chat_templates: dict[str, str] = field(default_factory=dict)
+    """Further templates by name."""
+    generation: GenerationEntry = field(default_factory=GenerationEntry)
+    """The model's own defaults."""
     notes: tuple[str, ...] = ()
-    """What the user should know of it."""
+    """What the user should know of all this."""
 
     @property
     def size(self) -> int:
@@ -64,10 +64,14 @@ def load_tokenizer(source: ModelSource, config: Any) -> SourceTokenizer:
 
 
 def _from_folder(source: ModelSource, config: Any) -> SourceTokenizer:
-    from transformers import AutoTokenizer
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+    stated = read_stated(source, "tokenizer_config.json")
+    # transformers 5 writes this name for what version 4 calls a fast tokenizer without a class.
+    generic = stated.get("tokenizer_class") == "TokenizersBackend"
+    reader = PreTrainedTokenizerFast if generic else AutoTokenizer
     with reading(source, "tokenizer"):
-        tokenizer = AutoTokenizer.from_pretrained(source.location, **source.arguments)
+        tokenizer = reader.from_pretrained(source.location, **source.arguments)
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         raise SourceError(
@@ -77,22 +81,27 @@ def _from_folder(source: ModelSource, config: Any) -> SourceTokenizer:
     backend.no_truncation()
     backend.no_padding()
     tokens = {index: token for token, index in backend.get_vocab(with_added_tokens=True).items()}
-    eos, notes = _eos_token_ids(source, config, tokenizer)
+    generation = load_generation(source)
+    ends = _eos_token_ids(source, config, tokenizer, generation.eos_token_ids)
+    eos = tuple(dict.fromkeys(index for ids in ends.values() for index in ids))
+    _check_ends(source, ends, max(tokens) + 1, config)
     special = {
         name: str(value)
         for name, value in tokenizer.special_tokens_map.items()
         if isinstance(value, str)
     }
-    template = tokenizer.chat_template
+    templates = sort_templates(tokenizer.chat_template, source.name)
     return SourceTokenizer(
         source=source.name,
         backend=backend,
         tokens=tokens,
         eos_token_ids=eos,
         bos_token_id=tokenizer.bos_token_id,
-        chat_template=template if isinstance(template, str) else None,
+        chat_template=templates.default,
         special_tokens=special,
-        notes=notes,
+        chat_templates=templates.others,
+        generation=generation.entry,
+        notes=(*_end_notes(ends), *generation.notes),
     )
 
 
@@ -136,54 +145,63 @@ def check_same_tokenizer(target: SourceTokenizer, draft: SourceTokenizer) -> Non
 def write_tokenizer(tokenizer: SourceTokenizer, directory: Path) -> TokenizerEntry:
     """Write `tokenizer.json` and the chat template into a package directory."""
     write_file(directory / _FILE, tokenizer.backend.to_str())
-    if tokenizer.chat_template is not None:
-        write_file(directory / _TEMPLATE, tokenizer.chat_template)
+    default, others = write_templates(tokenizer.chat_template, tokenizer.chat_templates, directory)
     return TokenizerEntry(
         file=_FILE,
         eos_token_ids=tokenizer.eos_token_ids,
-        chat_template=_TEMPLATE if tokenizer.chat_template is not None else None,
+        chat_template=default,
         bos_token_id=tokenizer.bos_token_id,
         special_tokens=tokenizer.special_tokens,
+        chat_templates=others,
     )
 
 
 def _eos_token_ids(
-    source: ModelSource, config: Any, tokenizer: Any
-) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Every id that generation config, model config or tokenizer calls an end, and a note.
-
-    A configuration class has an id of its own where the file names none; that is the last resort.
-    """
-    generation = load_generation_config(source)
-    stated = _stated_eos(source)
-    named = {
-        "generation_config.json": _ids(getattr(generation, "eos_token_id", None)),
-        "config.json": _ids(stated),
-        "the tokenizer": _ids(tokenizer.eos_token_id),
+    source: ModelSource, config: Any, tokenizer: Any, generation: tuple[int, ...]
+) -> dict[str, tuple[int, ...]]:
+    """The ids that end a text, by what names them."""
+    if source.is_genai:
+        named = config.eos_token_ids
+        return {"genai_config.json": named, "the tokenizer": _as_ids(tokenizer.eos_token_id)}
+    stated = read_stated(source, "config.json")
+    text = stated.get("text_config")
+    inner = text if isinstance(text, dict) else {}
+    return {
+        "generation_config.json": generation,
+        # Not the configuration object: it has defaults for what the file leaves out.
+        "config.json": _as_ids(inner.get("eos_token_id", stated.get("eos_token_id"))),
+        "the tokenizer": _as_ids(tokenizer.eos_token_id),
     }
-    named = {holder: ids for holder, ids in named.items() if ids}
-    union = tuple(dict.fromkeys(index for ids in named.values() for index in ids))
-    if not union:
-        return _ids(getattr(config.get_text_config(), "eos_token_id", None)), ()
-    if all(set(ids) == set(union) for ids in named.values()):
-        return union, ()
-    said = ", ".join(f"{holder} {list(ids)}" for holder, ids in named.items())
-    return union, (f"{source.name} names several ends ({said}); each of them ends a text",)
 
 
-def _stated_eos(source: ModelSource) -> Any:
-    """`eos_token_id` as config.json has it, None where it says nothing."""
-    from transformers import PretrainedConfig
+def _check_ends(
+    source: ModelSource, ends: dict[str, tuple[int, ...]], num_tokens: int, config: Any
+) -> None:
+    """Refuse an end that no text can reach."""
+    size = min(num_tokens, int(config.get_text_config().vocab_size))
+    for where, ids in ends.items():
+        bad = next((index for index in ids if index >= size), None)
+        if bad is not None:
+            raise SourceError(
+                f"{where} of {source.name} names the end token {bad}, and the vocabulary has ids "
+                f"0 .. {size - 1}; correct eos_token_id there"
+            )
 
-    with reading(source, "configuration"):
-        data, _ = PretrainedConfig.get_config_dict(source.location, **source.arguments)
-    return data.get("eos_token_id")
+
+def _as_ids(value: Any) -> tuple[int, ...]:
+    """An id or several, without repetitions."""
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, int) else tuple(dict.fromkeys(int(i) for i in value))
 
 
-def _ids(value: Any) -> tuple[int, ...]:
-    if isinstance(value, int):
-        return (value,)
-    return tuple(dict.fromkeys(int(index) for index in value or ()))
+def _end_notes(ends: dict[str, tuple[int, ...]]) -> list[str]:
+    """Tell of sources that disagree about the end."""
+    stated = {where: ids for where, ids in ends.items() if ids}
+    if len({frozenset(ids) for ids in stated.values()}) < 2:
+        return []
+    listed = "; ".join(f"{where} says {', '.join(map(str, ids))}" for where, ids in stated.items())
+    return [f"every end token that is named ends a text ({listed})"]
 
 
 def _shown(token: str | None) -> str:

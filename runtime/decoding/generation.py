@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from time import perf_counter
 
+from specdec.engines.forking import check_same_process
 from specdec.runtime.decoding.output import Output
 from specdec.runtime.decoding.parts import Parts
 from specdec.runtime.decoding.results import Chunk, GenerationResult
@@ -31,18 +33,26 @@ class Generation:
     """Drives the rounds of one request; not thread-safe except for `cancel`."""
 
     def __init__(
-        self, parts: Parts, prompt_ids: Sequence[int], params: SamplingParams, reuse: bool
+        self,
+        parts: Parts,
+        prompt_ids: Sequence[int],
+        params: SamplingParams,
+        reuse: bool,
+        prompt_cut: str | None = None,
     ) -> None:
         """Prepare a generation without running an engine.
 
         Args:
             prompt_ids: checked ids, at least one.
             reuse: keep what the caches share with the prompt (sessions).
+            prompt_cut: what a truncation dropped of the prompt, in one line.
 
         Raises:
             InvalidParameterError: an option does not fit the vocabulary.
         """
         self.prompt_ids = tuple(prompt_ids)
+        self._prompt_cut = prompt_cut
+        self._process = os.getpid()
         self._parts = parts
         self._reuse = reuse
         self._cancelled = threading.Event()
@@ -56,6 +66,7 @@ class Generation:
 
     def next_chunk(self) -> Chunk:
         """Run rounds until a chunk can be released or the generation has ended."""
+        check_same_process(self._process)
         began = perf_counter()
         output = self._loop.output
         try:
@@ -90,6 +101,7 @@ class Generation:
             logprobs=output.logprobs,
             stats=self._recorder.stats(len(self.prompt_ids), len(output.token_ids)),
             prompt_token_ids=self.prompt_ids,
+            prompt_cut=self._prompt_cut,
         )
 
     def _play_or_end(self, began: float) -> None:
@@ -139,7 +151,7 @@ class Generation:
         parts, info = self._parts, self._parts.target.info
         eos = frozenset() if params.ignore_eos else parts.eos_token_ids
         ends = eos | frozenset(params.stop_token_ids)
-        history = TokenHistory(params, info.vocab_size, ends, self.prompt_ids)
+        history = TokenHistory(params, info.vocab_size, ends, self.prompt_ids, parts.defaults)
         random = parts.make_random(params)
         drafts = parts.has_drafter and params.num_draft_tokens != 0
         context = DraftContext(

@@ -15,6 +15,7 @@ from specdec.runtime.drafting.draft_length import Savings
 from specdec.runtime.drafting.drafter import Drafter, ModelDrafter, NoDrafter
 from specdec.runtime.drafting.ngram import HybridDrafter, NgramDrafter
 from specdec.runtime.errors import InvalidParameterError, UnsupportedOptionError
+from specdec.runtime.sampling.defaults import ModelDefaults
 from specdec.runtime.sampling.params import SamplingParams
 from specdec.runtime.sampling.randomness import CounterRandom, CoupledRandom, RoundRandom
 from specdec.runtime.text.codec import TextCodec
@@ -36,6 +37,7 @@ class Parts:
     caches: Caches
     codec: TextCodec | None
     eos_token_ids: frozenset[int]
+    defaults: ModelDefaults
     make_random: Callable[[SamplingParams], RoundRandom]
     seed_costs: CostTable
     """Costs a generation with frozen costs uses; measured costs start from them."""
@@ -56,6 +58,7 @@ class Parts:
         shares_cache: bool,
         codec: TextCodec | None,
         eos_token_ids: Iterable[int],
+        defaults: ModelDefaults,
         costs: Mapping[str, Any] | None,
         make_random: Callable[[SamplingParams], RoundRandom] | None,
     ) -> Parts:
@@ -87,6 +90,7 @@ class Parts:
             caches=Caches(target, None if shares_cache else draft),
             codec=codec,
             eos_token_ids=ends,
+            defaults=defaults,
             make_random=make_random or _make_random,
             seed_costs=CostTable.from_mapping(costs or {}) or DEFAULT_COSTS,
         )

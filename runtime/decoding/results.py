@@ -45,6 +45,8 @@ class GenerationResult:
     stats: GenerationStats
     prompt_token_ids: tuple[int, ...]
     """The prompt as the model saw it."""
+    prompt_cut: str | None = None
+    """What `truncate_prompt` dropped of the prompt, in one line; None when nothing was."""
 
     def to_dict(self) -> dict[str, Any]:
         """The document of `specdec-run --json`: plain data without infinities."""
@@ -54,6 +56,8 @@ class GenerationResult:
             "finish_reason": self.finish_reason,
             "stats": self.stats.to_dict(),
         }
+        if self.prompt_cut is not None:
+            document["prompt_cut"] = self.prompt_cut
         if self.logprobs is not None:
             document["logprobs"] = [
                 {

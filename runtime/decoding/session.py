@@ -27,25 +27,19 @@ class SessionHost(Protocol):
         """Raise `ClosedError` when the decoder is closed."""
         ...
 
-    def encode(
+    def open_stream(
         self,
         prompt: Prompt,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        *,
-        continues: bool = False,
-    ) -> list[int]:
-        """Token ids of a prompt; `continues` appends to a text that has begun."""
-        ...
-
-    def start(
-        self,
-        prompt_ids: list[int],
         params: SamplingParams,
         *,
+        after: Sequence[int] = (),
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
         reuse: bool = False,
         on_end: Callable[[GenerationResult, bool], None] | None = None,
     ) -> GenerationStream:
-        """Open a stream over ids; `on_end` gets the result and whether it failed."""
+        """Open a stream over the ids `after` and a prompt; `on_end` gets the result and whether
+        it failed."""
         ...
 
 
@@ -87,6 +81,7 @@ class Session(Closing):
         params: SamplingParams | None = None,
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> GenerationResult:
         """One turn; arguments and errors as `SpeculativeDecoder.generate`.
 
@@ -94,7 +89,8 @@ class Session(Closing):
             ClosedError: the session was closed.
             PromptError: also when messages and text or ids are mixed in one session.
         """
-        with self.stream(prompt, params, tools=tools) as stream:
+        named: dict[str, Any] = {"tools": tools, "chat_template_kwargs": chat_template_kwargs}
+        with self.stream(prompt, params, **named) as stream:
             return stream.drain()
 
     def stream(
@@ -103,6 +99,7 @@ class Session(Closing):
         params: SamplingParams | None = None,
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> GenerationStream:
         """One turn, chunk by chunk; a closed stream keeps what was generated."""
         if self._closed:
@@ -110,17 +107,25 @@ class Session(Closing):
         self._decoder.check_open()
         params = checked_params(params)
         if is_messages(prompt):
-            return self._stream_messages(cast("Sequence[Message]", prompt), params, tools)
+            messages = cast("Sequence[Message]", prompt)
+            return self._stream_messages(messages, params, tools, chat_template_kwargs)
         before = self._state
         if before.messages:
             raise PromptError("this session holds messages; pass messages, not text or ids")
-        new_ids = self._decoder.encode(prompt, tools, continues=bool(before.ids))
 
         def end(result: GenerationResult, failed: bool) -> None:
             if not failed and self._state is before:  # else it was reset meanwhile
                 self._state = _State([*result.prompt_token_ids, *result.token_ids], [])
 
-        return self._decoder.start(before.ids + new_ids, params, reuse=True, on_end=end)
+        return self._decoder.open_stream(
+            prompt,
+            params,
+            after=before.ids,
+            tools=tools,
+            chat_template_kwargs=chat_template_kwargs,
+            reuse=True,
+            on_end=end,
+        )
 
     def reset(self) -> None:
         """Forget every turn, one that is still open included."""
@@ -141,6 +146,7 @@ class Session(Closing):
         messages: Sequence[Message],
         params: SamplingParams,
         tools: Sequence[Mapping[str, Any]] | None,
+        chat_template_kwargs: Mapping[str, Any] | None,
     ) -> GenerationStream:
         before = self._state
         if before.ids and not before.messages:
@@ -153,5 +159,11 @@ class Session(Closing):
                 reply = {"role": "assistant", "content": result.text}
                 self._state = _State(ids, [*history, reply])
 
-        ids = self._decoder.encode(history, tools)
-        return self._decoder.start(ids, params, reuse=True, on_end=end)
+        return self._decoder.open_stream(
+            history,
+            params,
+            tools=tools,
+            chat_template_kwargs=chat_template_kwargs,
+            reuse=True,
+            on_end=end,
+        )

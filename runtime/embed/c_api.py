@@ -32,7 +32,14 @@ __all__ = ["attach", "report"]
 
 _INTERNAL = 99
 _INTERNAL_VERSION = 1
-_LOAD_OPTIONS = ("device", "draft_device", "verify_checksums", "num_threads", "drafter")
+_LOAD_OPTIONS = (
+    "device",
+    "draft_device",
+    "verify_checksums",
+    "num_threads",
+    "drafter",
+    "chat_template",
+)
 _ORT_OPTIONS = tuple(field.name for field in fields(OrtOptions))
 
 

@@ -45,7 +45,8 @@ def read_messages(document: bytes) -> list[dict[str, Any]]:
 
 
 def read_request(prompt: Prompt, document: bytes | None) -> Request:
-    """Sampling options, and beside them "tools" and "reuse_prefix".
+    """Sampling options, and beside them "tools", "chat_template_kwargs", "model_defaults" and
+    "reuse_prefix".
 
     Raises:
         BadArgumentError: as `read_options`.
@@ -53,12 +54,22 @@ def read_request(prompt: Prompt, document: bytes | None) -> Request:
     """
     options = read_options(document)
     tools = options.pop("tools", None)
+    arguments = options.pop("chat_template_kwargs", None)
+    over_defaults = options.pop("model_defaults", False)
     reuse_prefix = options.pop("reuse_prefix", False)
+    check_bool("model_defaults", over_defaults)
     check_bool("reuse_prefix", reuse_prefix)
     biases = options.get("logit_bias")
     if isinstance(biases, dict):  # names of JSON objects are strings
         options["logit_bias"] = {_token_id(name): bias for name, bias in biases.items()}
-    return Request(prompt, SamplingParams.from_dict(options), tools, reuse_prefix)
+    return Request(
+        prompt,
+        SamplingParams.from_dict(options),
+        tools,
+        arguments,
+        reuse_prefix,
+        options if over_defaults else None,
+    )
 
 
 def check_names(options: Mapping[str, Any], allowed: tuple[str, ...]) -> None:
@@ -72,7 +83,7 @@ def check_names(options: Mapping[str, Any], allowed: tuple[str, ...]) -> None:
 
 def _parse(document: bytes, what: str) -> Any:
     try:
-        return json.loads(document.decode("utf-8"), object_pairs_hook=_unique)
+        return json.loads(document.decode("utf-8-sig"), object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise BadArgumentError(f"{what} cannot be read as JSON: {reason}") from error

@@ -34,7 +34,10 @@ class Request:
     prompt: Prompt
     params: SamplingParams
     tools: Sequence[Mapping[str, Any]] | None = None
+    chat_template_kwargs: Mapping[str, Any] | None = None
     reuse_prefix: bool = False
+    over_defaults: Mapping[str, Any] | None = None
+    """Sampling options to lay over those of the model's package, in place of `params`."""
 
 
 @dataclass(frozen=True)
@@ -144,18 +147,22 @@ class Host:
 
 
 def _open_stream(entry: _Entry, request: Request) -> GenerationStream:
+    params = request.params
+    if request.over_defaults is not None:
+        params = entry.decoder.defaults.params(request.over_defaults)
+    given: dict[str, Any] = {
+        "tools": request.tools,
+        "chat_template_kwargs": request.chat_template_kwargs,
+    }
     if entry.session is None:
         return entry.decoder.stream(
-            request.prompt,
-            request.params,
-            tools=request.tools,
-            reuse_prefix=request.reuse_prefix,
+            request.prompt, params, **given, reuse_prefix=request.reuse_prefix
         )
     if request.reuse_prefix:
         raise UnsupportedOptionError(
             "reuse_prefix is for a decoder; a session always keeps its prefix: leave it out"
         )
-    return entry.session.stream(request.prompt, request.params, tools=request.tools)
+    return entry.session.stream(request.prompt, params, **given)
 
 
 def _closed(kind: int) -> ClosedError:

@@ -7,7 +7,7 @@ from typing import Any
 
 from specdec.engines.load import Package
 from specdec.engines.native.load import engine_here
-from specdec.engines.package.manifest import EngineEntry, Manifest
+from specdec.engines.package.manifest import EngineEntry, GenerationEntry, Manifest
 from specdec.runtime.report.contents import Report
 from specdec.runtime.report.measuring.machine import cpu_name
 from specdec.runtime.report.records import from_data
@@ -58,6 +58,8 @@ class Inspection:
     """That wrote the package."""
     target: EngineEntry
     draft: EngineEntry | None
+    generation: GenerationEntry
+    """The model's own defaults: options to ask for, and bans that always hold."""
     source: dict[str, Any]
     """What the package was made from, and how."""
     engines: dict[str, str]
@@ -91,6 +93,7 @@ def inspect_package(package: Package, report: Report | None = None) -> Inspectio
         specdec_version=manifest.specdec_version,
         target=manifest.target,
         draft=manifest.draft,
+        generation=manifest.generation,
         source=dict(manifest.source),
         engines={
             name: engine_here(entry)

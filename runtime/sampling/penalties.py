@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from specdec.runtime.errors import InvalidParameterError
+from specdec.runtime.sampling.defaults import NO_DEFAULTS, ModelDefaults
 from specdec.runtime.sampling.distribution import Floats, Ids
 from specdec.runtime.sampling.ngram_ban import NgramBan
 from specdec.runtime.sampling.params import SamplingParams
@@ -33,19 +34,25 @@ class TokenHistory:
         vocab_size: int,
         end_token_ids: Iterable[int] = (),
         prompt_ids: Sequence[int] = (),
+        defaults: ModelDefaults = NO_DEFAULTS,
     ) -> None:
         """Count a prompt.
 
         Args:
             end_token_ids: every token that ends this generation; banned before
                 `min_new_tokens`.
+            defaults: the bans of the model.
 
         Raises:
-            InvalidParameterError: `logit_bias` or an end token is outside the vocabulary.
+            InvalidParameterError: `logit_bias`, an end token or a ban is outside the vocabulary.
         """
         self.params = params
         self.num_output = 0
         self._ends = _checked_ids("stop_token_ids", end_token_ids, vocab_size)
+        self._banned = _checked_ids("suppress_tokens", defaults.suppress_tokens, vocab_size)
+        self._banned_first = _checked_ids(
+            "begin_suppress_tokens", defaults.begin_suppress_tokens, vocab_size
+        )
         biases = dict(params.logit_bias or {})
         self._bias_ids = _checked_ids("logit_bias", biases, vocab_size)
         self._bias = np.array([biases[int(token)] for token in self._bias_ids])
@@ -83,8 +90,8 @@ class TokenHistory:
         Returns:
             `row` itself when no option applies, else an adjusted copy.
         """
-        ends_banned = self._bans_ends(extension)
-        if not (self._bias.size or self._seen or self._written or self._ngrams or ends_banned):
+        bans = self._bans(extension)
+        if not (self._bias.size or self._seen or self._written or self._ngrams or bans):
             return row
         out: Floats = row.copy()
         if self._bias.size:
@@ -95,15 +102,16 @@ class TokenHistory:
             self._subtract(out, self._written.with_extra(extension), extension)
         if self._ngrams is not None:
             out[self._ngrams.banned(extension)] = -np.inf
-        if ends_banned:
-            out[self._ends] = -np.inf
+        for ids in bans.values():
+            out[ids] = -np.inf
         return out
 
     @property
     def adjusts(self) -> bool:
         """Whether an option may change the logits of some position."""
         options = self._bias.size or self._seen or self._written or self._ngrams
-        return bool(options or (self.params.min_new_tokens > 0 and self._ends.size))
+        banned = self._banned.size or self._banned_first.size
+        return bool(options or banned or (self.params.min_new_tokens > 0 and self._ends.size))
 
     def banning_options(self, extension: Sequence[int]) -> list[str]:
         """Names of the options that can forbid a token at the position after `extension`."""
@@ -112,13 +120,17 @@ class TokenHistory:
             names.append("logit_bias")
         if self._ngrams is not None:
             names.append("no_repeat_ngram_size")
-        if self._bans_ends(extension):
-            names.append("min_new_tokens")
-        return names
+        return [*names, *self._bans(extension)]
 
-    def _bans_ends(self, extension: Sequence[int]) -> bool:
-        short = self.num_output + len(extension) < self.params.min_new_tokens
-        return short and self._ends.size > 0
+    def _bans(self, extension: Sequence[int]) -> dict[str, Ids]:
+        """Ids that may not follow `extension`, by the name of what forbids them."""
+        position = self.num_output + len(extension)
+        bans = {
+            "min_new_tokens": self._ends if position < self.params.min_new_tokens else None,
+            "the model's suppress_tokens": self._banned,
+            "the model's begin_suppress_tokens": self._banned_first if position == 0 else None,
+        }
+        return {name: ids for name, ids in bans.items() if ids is not None and ids.size}
 
     def _subtract(self, out: Floats, ids: Ids, extension: Sequence[int]) -> None:
         """`logit -= presence + frequency * count` for every output token."""

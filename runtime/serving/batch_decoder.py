@@ -24,6 +24,8 @@ from specdec.runtime.drafting.acceptance import AcceptanceTable
 from specdec.runtime.drafting.costs import DEFAULT_COSTS, CostTable
 from specdec.runtime.drafting.draft_length import Savings
 from specdec.runtime.errors import InvalidParameterError
+from specdec.runtime.package_loading import package_arguments
+from specdec.runtime.sampling.defaults import NO_DEFAULTS, ModelDefaults
 from specdec.runtime.sampling.params import SamplingParams, checked_params
 from specdec.runtime.sampling.randomness import RoundRandom
 from specdec.runtime.serving.batch_costs import BatchCosts
@@ -33,7 +35,7 @@ from specdec.runtime.serving.scheduler import Scheduler
 from specdec.runtime.serving.slot_engine import SlotEngine
 from specdec.runtime.text.chat import ChatTemplate
 from specdec.runtime.text.codec import TextCodec
-from specdec.runtime.text.prompts import Prompt, encode_prompt, fit_prompt
+from specdec.runtime.text.prompts import Prompt, PromptReader
 
 __all__ = ["BatchDecoder"]
 
@@ -56,6 +58,8 @@ class BatchDecoder(Closing):
         codec: TextCodec | None = None,
         chat: ChatTemplate | None = None,
         eos_token_ids: Iterable[int] = (),
+        bos_token_id: int | None = None,
+        defaults: ModelDefaults = NO_DEFAULTS,
         drafter: DrafterName = "auto",
         costs: Mapping[str, Any] | None = None,
         make_random: Callable[[SamplingParams], RoundRandom] | None = None,
@@ -72,6 +76,8 @@ class BatchDecoder(Closing):
             codec: tokenizer; without one, prompts are ids and there is no text.
             chat: template for prompts that are messages.
             eos_token_ids: the model's end tokens.
+            bos_token_id: the token that begins a text; a truncated prompt keeps it.
+            defaults: what the model's package bans, and its sampling options.
             drafter: as in `SpeculativeDecoder`.
             costs: measured seconds of a single request to start from.
             make_random: replaces the source of randomness.
@@ -89,7 +95,9 @@ class BatchDecoder(Closing):
                 "a pair needs as many"
             )
         self._engines = [target] if draft is None else [draft, target]
-        self._codec, self._chat = codec, chat
+        self._codec = codec
+        info = target.info
+        self._prompts = PromptReader(codec, chat, bos_token_id, info.vocab_size, info.max_length)
         shared = self._costs = BatchCosts(CostTable.from_mapping(costs or {}) or DEFAULT_COSTS)
         acceptance, savings = AcceptanceTable(), Savings()
         parts = []
@@ -103,6 +111,7 @@ class BatchDecoder(Closing):
                 eos_token_ids=eos_token_ids,
                 costs=costs,
                 make_random=make_random,
+                defaults=defaults,
             )
             each.costs, each.acceptance, each.savings = shared, acceptance, savings
             parts.append(each)
@@ -150,16 +159,11 @@ class BatchDecoder(Closing):
             ort=ort,
         )
         try:
-            template = package.chat_template
             return cls(
                 target,
                 draft,
-                shares_cache=package.draft_shares_cache,
-                codec=TextCodec(package.tokenizer_path),
-                chat=None if template is None else ChatTemplate(template, package.special_tokens),
-                eos_token_ids=package.manifest.tokenizer.eos_token_ids,
                 drafter=drafter,
-                costs=package.manifest.costs,
+                **package_arguments(package, None),
                 max_queue=max_queue,
                 prefill_chunk=prefill_chunk,
             )
@@ -211,7 +215,7 @@ class BatchDecoder(Closing):
     @property
     def has_chat_template(self) -> bool:
         """True when prompts may be messages."""
-        return self._chat is not None and self._codec is not None
+        return self._prompts.has_chat_template
 
     def submit(
         self,
@@ -273,8 +277,7 @@ class BatchDecoder(Closing):
         params = checked_params(params)
         self._parts.check_supported(params)
         late = partial(is_past, deadline)
-        ids = encode_prompt(prompt, self._codec, self._chat, tools, cancelled=late)
-        ids = fit_prompt(ids, params, self.info.vocab_size, self.info.max_length)
+        ids = self._prompts.read(prompt, params, tools=tools, cancelled=late).ids
         return Job(ids, params, priority, deadline, deliver)
 
     def start(self, job: Job) -> None:

@@ -13,36 +13,57 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from specdec.runtime.errors import PromptError, SpecdecError
+from specdec.runtime.errors import InvalidParameterError, PromptError, SpecdecError
 from specdec.runtime.text.budget import Budget, run_traced, text_size
 
 if TYPE_CHECKING:
     import jinja2
 
+    from specdec.engines.package.reader import Package
     from specdec.runtime.text.sandbox import Sandbox
 
-__all__ = ["ChatTemplate"]
+__all__ = ["ChatTemplate", "package_chat"]
+
+_SET_BY_REQUEST = ("messages", "tools", "add_generation_prompt")
 
 
 class ChatTemplate:
-    """The chat template of a package.
+    """The chat templates of a package.
+
+    Without a name given, `tool_use` is chosen for requests with tools where there is one, else
+    `default`, as transformers does.
 
     Args:
-        template: Jinja2 source.
+        template: Jinja2 source, or several by name.
         special_tokens: names and texts the template may use: `bos_token`, `eos_token`, ...
+        name: the template to use for every request.
+
+    Raises:
+        InvalidParameterError: there is no template of this name.
     """
 
-    def __init__(self, template: str, special_tokens: Mapping[str, str]) -> None:
-        self._source = template
+    def __init__(
+        self,
+        template: str | Mapping[str, str],
+        special_tokens: Mapping[str, str],
+        name: str | None = None,
+    ) -> None:
+        self._sources = {"default": template} if isinstance(template, str) else dict(template)
+        if name is not None and name not in self._sources:
+            raise InvalidParameterError(
+                f"chat_template is {name!r}; allowed is {', '.join(sorted(self._sources))}"
+            )
+        self._name = name
         self._special_tokens = dict(special_tokens)
         self._environment: Sandbox | None = None
-        self._compiled: jinja2.Template | None = None
+        self._compiled: dict[str, jinja2.Template] = {}
 
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
+        arguments: Mapping[str, Any] | None = None,
         *,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> str:
@@ -53,25 +74,31 @@ class ChatTemplate:
                 `content` may be absent or None beside `tool_calls`. Other keys are passed on.
             tools: JSON schemas of functions the model may call.
             add_generation_prompt: end with the beginning of the assistant's turn.
+            arguments: further variables of the template by name, such as `enable_thinking` or
+                `documents`.
             cancelled: asked while the template is rendered; True ends it.
 
         Raises:
-            PromptError: the messages are malformed, the template refuses them, is broken, or
-                takes more than its `Budget`.
+            PromptError: the messages or the arguments are malformed, the template refuses them,
+                is broken, or takes more than its `Budget`.
             NotBegunError: `cancelled` said so.
         """
         _check_messages(messages)
         _check_tools(tools)
+        arguments = _checked_arguments(arguments)
+        name = self._choose(tools)
         names = {
+            "documents": None,
+            **self._special_tokens,
+            **arguments,
             "messages": messages,
             "tools": tools,
-            "documents": None,
             "add_generation_prompt": add_generation_prompt,
         }
-        budget = Budget(text_size(messages) + text_size(tools), cancelled)
-        return run_traced(lambda: self._render(names, budget), budget)
+        budget = Budget(text_size((messages, arguments)) + text_size(tools), cancelled)
+        return run_traced(lambda: self._render(name, names, budget), budget)
 
-    def _render(self, names: Mapping[str, Any], budget: Budget) -> str:
+    def _render(self, name: str, names: Mapping[str, Any], budget: Budget) -> str:
         """Render in the thread whose budget this is."""
         import jinja2
 
@@ -79,15 +106,62 @@ class ChatTemplate:
             if self._environment is None:
                 self._environment = _environment()
             self._environment.budget = budget
-            if self._compiled is None:
-                self._compiled = self._environment.from_string(self._source)
-            return self._compiled.render({**self._special_tokens, **names})
+            if name not in self._compiled:
+                self._compiled[name] = self._environment.from_string(self._sources[name])
+            return self._compiled[name].render(names)
         except SpecdecError:
             raise
         except jinja2.exceptions.SecurityError as error:
             raise PromptError(f"the chat template was stopped: {_line(error)}") from error
         except Exception as error:  # the template is foreign code
             raise PromptError(f"the chat template failed: {_line(error)}") from error
+
+    def _choose(self, tools: Sequence[Mapping[str, Any]] | None) -> str:
+        """The name of the template for a request."""
+        if self._name is not None:
+            return self._name
+        name = "tool_use" if tools is not None and "tool_use" in self._sources else "default"
+        if name not in self._sources:
+            raise PromptError(
+                "the package has no default chat template; choose one of its own: "
+                f"{', '.join(sorted(self._sources))}"
+            )
+        return name
+
+
+def package_chat(package: Package, name: str | None = None) -> ChatTemplate | None:
+    """The chat templates of a package, None when it has none.
+
+    Raises:
+        InvalidParameterError: there is no template called `name`.
+    """
+    templates = dict(package.chat_templates)
+    if package.chat_template is not None:
+        templates["default"] = package.chat_template
+    if name is None and not templates:
+        return None
+    if not templates:
+        raise InvalidParameterError(
+            f"chat_template is {name!r} and the package has no chat template; leave it out"
+        )
+    return ChatTemplate(templates, package.special_tokens, name)
+
+
+def _checked_arguments(arguments: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Raise PromptError unless `arguments` is a mapping of names that a request does not set."""
+    if arguments is None:
+        return {}
+    if not isinstance(arguments, Mapping) or not all(isinstance(name, str) for name in arguments):
+        raise PromptError(
+            f"chat_template_kwargs is {type(arguments).__name__}; allowed is a mapping of names "
+            "to values"
+        )
+    taken = next((name for name in _SET_BY_REQUEST if name in arguments), None)
+    if taken is not None:
+        raise PromptError(
+            f"chat_template_kwargs holds {taken}; the request itself says that: leave it out"
+        )
+    return arguments
 
 
 def _environment() -> Sandbox:

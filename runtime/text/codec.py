@@ -14,6 +14,7 @@ split a character over several tokens, so a stream must collect *bytes* and deco
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from tokenizers import Tokenizer
 from specdec.runtime.errors import PromptError
 from specdec.runtime.text.open_tokenizer import decodes_safely, open_tokenizer
 from specdec.runtime.text.quiet import TokenizerFault, call_quietly, guarded
+from specdec.runtime.text.size_bound import SizeBound, size_bound
 
 __all__ = ["TextCodec"]
 
@@ -45,7 +47,9 @@ class TextCodec:
         added = self._tokenizer.get_added_tokens_decoder()
         base_size = self._tokenizer.get_vocab_size(with_added_tokens=False)
         self.vocab_size = max(base_size, max(added, default=-1) + 1)
-        self._special = frozenset(token_id for token_id, token in added.items() if token.special)
+        self._special = {
+            token_id: token.content for token_id, token in added.items() if token.special
+        }
         kinds = set(_decoder_kinds(self._tokenizer))
         self._byte_letters = _byte_letters() if "ByteLevel" in kinds else None
         self._byte_tokens = self._find_byte_tokens() if "ByteFallback" in kinds else {}
@@ -75,6 +79,15 @@ class TextCodec:
         except TokenizerFault as fault:
             raise _cannot_encode(text, fault) from fault
         return list(found.ids)
+
+    @functools.cached_property
+    def size_bound(self) -> SizeBound | None:
+        """What the size of a text says of its number of tokens; None where it says nothing."""
+        return size_bound(self._tokenizer)
+
+    def special_text(self, token_id: int) -> str | None:
+        """The text of a special token; None for any other."""
+        return self._special.get(token_id)
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Return the text of `ids` as the tokenizer decodes them all at once.

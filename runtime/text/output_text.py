@@ -5,6 +5,9 @@ text. New text is searched together with what was held back; held back is the lo
 the text that is a proper beginning of a stop string, so nothing that may still be cut is ever
 shown. Work per token does not grow with the length of the output.
 
+A stop string may name a special token, whose text is hidden. So the text that is searched holds
+the special tokens that stop strings name; they never become part of the text that is given out.
+
     bytes of a token -> whole characters -> held | safe -> taken
 
 What the text is: decode(prompt_ids + kept ids) minus decode(prompt_ids), where decode is the
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from specdec.runtime.text.codec import TextCodec
 
@@ -56,10 +60,10 @@ class OutputText:
         errors = _REPLACE_EACH if codec.byte_fallback else "replace"
         self._utf8 = codecs.getincrementaldecoder("utf-8")(errors)
         self._previous: int | None = None  # the last token that has text
-        self._ends: list[int] = []  # characters of text after each token
-        self._held = ""  # may be the beginning of a stop string
+        self._ends: list[int] = []  # characters of searched text after each token
+        self._held = _Searched()  # may be the beginning of a stop string
+        self._decided_length = 0  # characters of searched text
         self._safe: list[str] = []  # decided text, in order
-        self._safe_length = 0
         self._taken = 0  # items of _safe given out
         self._taken_tokens = 0
         self._covering = 0  # shortest token prefix whose text covers the decided text
@@ -83,9 +87,10 @@ class OutputText:
         """Add a token; True when it completes a stop string. Nothing may be pushed after that."""
         assert not self._stopped, "a token was pushed after the end of the text"
         assert not self._finished, "a token was pushed after the end of the text"
-        text = self._utf8.decode(self._bytes(token_id))
+        hidden = self._hidden(token_id)
+        text = hidden or self._utf8.decode(self._bytes(token_id))
         self._ends.append((self._ends[-1] if self._ends else 0) + len(text))
-        self._add(text)
+        self._add(_Searched(text, (bool(hidden),) * len(text)))
         return self._stopped
 
     def take(self) -> tuple[str, int]:
@@ -107,10 +112,10 @@ class OutputText:
         if self._ends and not self._stopped:
             text = self._utf8.decode(b"", final=True)
             self._ends[-1] += len(text)
-            self._add(text)
+            self._add(_Searched(text, (False,) * len(text)))
         if not self._stopped:
             self._decide(self._held)
-            self._held = ""
+            self._held = _Searched()
         self._finished = True
 
     def _start_after(self, prompt_ids: Sequence[int]) -> None:
@@ -132,27 +137,63 @@ class OutputText:
         self._previous = token_id
         return piece
 
-    def _add(self, text: str) -> None:
+    def _hidden(self, token_id: int) -> str:
+        """The text of a hidden special token that a stop string names, else nothing."""
+        text = self._codec.special_text(token_id) if self._skip_special_tokens else None
+        named = text and any(text in string for string in self._stop)
+        return text if text and named else ""
+
+    def _add(self, new: _Searched) -> None:
         """Search the held and the new text; decide what no stop string can reach."""
-        pending = self._held + text
-        cut = _first_stop(pending, self._stop)
+        pending = self._held.followed_by(new)
+        cut = _first_stop(pending.text, self._stop)
         if cut is not None:
             self._stopped = True
-            self._held = ""
-            self._decide(pending[:cut])
+            self._held = _Searched()
+            self._decide(pending.part(0, cut))
             return
-        safe = len(pending) - _held_length(pending, self._stop)
-        self._held = pending[safe:]
-        self._decide(pending[:safe])
+        safe = len(pending.text) - _held_length(pending.text, self._stop)
+        self._held = pending.part(safe)
+        self._decide(pending.part(0, safe))
 
-    def _decide(self, text: str) -> None:
-        """Move text to the decided part."""
-        if text:
-            self._safe.append(text)
-            self._safe_length += len(text)
-        ends = self._ends
-        while (ends[self._covering - 1] if self._covering else 0) < self._safe_length:
-            self._covering += 1
+    def _decide(self, part: _Searched) -> None:
+        """Move searched text to the decided part."""
+        shown = part.shown
+        if shown:
+            self._safe.append(shown)
+            last = self._decided_length + part.shown_end
+            while (self._ends[self._covering - 1] if self._covering else 0) < last:
+                self._covering += 1
+        self._decided_length += len(part.text)
+
+
+@dataclass(frozen=True)
+class _Searched:
+    """Text that stop strings are searched in."""
+
+    text: str = ""
+    hidden: tuple[bool, ...] = ()
+    """For each character whether it is of a hidden token."""
+
+    @property
+    def shown(self) -> str:
+        """What of it is given out."""
+        if not any(self.hidden):
+            return self.text
+        return "".join(c for c, hidden in zip(self.text, self.hidden, strict=True) if not hidden)
+
+    @property
+    def shown_end(self) -> int:
+        """Where the last character that is given out ends."""
+        return max(i for i, hidden in enumerate(self.hidden, 1) if not hidden)
+
+    def followed_by(self, new: _Searched) -> _Searched:
+        """Both, one after the other."""
+        return _Searched(self.text + new.text, self.hidden + new.hidden)
+
+    def part(self, start: int, end: int | None = None) -> _Searched:
+        """The characters of a slice."""
+        return _Searched(self.text[start:end], self.hidden[start:end])
 
 
 def _first_stop(text: str, stop: Sequence[str]) -> int | None:

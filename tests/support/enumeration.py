@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from specdec.runtime.sampling.defaults import NO_DEFAULTS, ModelDefaults
 from specdec.runtime.sampling.distribution import Distribution
 from specdec.runtime.sampling.params import SamplingParams
 
@@ -77,6 +78,7 @@ def chain_distribution(
     prompt: list[int],
     params: SamplingParams,
     end_ids: frozenset[int],
+    defaults: ModelDefaults = NO_DEFAULTS,
 ) -> dict[tuple[int, ...], float]:
     """The distribution of plain sampling, from `naive_probs` alone: no code of the runtime."""
     distribution: dict[tuple[int, ...], float] = {}
@@ -85,7 +87,9 @@ def chain_distribution(
         if len(output) == params.max_new_tokens or (output and output[-1] in end_ids):
             distribution[tuple(output)] = weight
             return
-        probs = naive_probs(logits_after(prompt + output), prompt, output, params, end_ids)
+        probs = naive_probs(
+            logits_after(prompt + output), prompt, output, params, end_ids, defaults
+        )
         for token in np.flatnonzero(probs):
             extend([*output, int(token)], weight * float(probs[token]))
 
@@ -99,6 +103,7 @@ def naive_probs(
     output: list[int],
     params: SamplingParams,
     end_ids: frozenset[int],
+    defaults: ModelDefaults = NO_DEFAULTS,
 ) -> np.ndarray:
     """W(logits | prompt, output), written token by token for clarity: dense float64 [V]."""
     x = np.array(logits, dtype=np.float64)
@@ -118,6 +123,9 @@ def naive_probs(
                 x[text[i + n - 1]] = -np.inf
     if len(output) < params.min_new_tokens:
         x[list(end_ids)] = -np.inf
+    x[list(defaults.suppress_tokens)] = -np.inf
+    if not output:
+        x[list(defaults.begin_suppress_tokens)] = -np.inf
     ranked = sorted(range(size), key=lambda t: (-x[t], t))
     if params.temperature == 0.0:
         return np.eye(size)[ranked[0]]

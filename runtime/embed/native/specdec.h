@@ -158,7 +158,8 @@ SPECDEC_API const char *specdec_last_error(void);
 /* ---- decoders ---- */
 
 /* Open a package. Pass SPECDEC_ABI_VERSION first. Options: "device", "draft_device",
-   "verify_checksums", "num_threads", "drafter", as SpeculativeDecoder.load; "cuda_graphs",
+   "verify_checksums", "num_threads", "drafter", "chat_template", as SpeculativeDecoder.load;
+   "cuda_graphs",
    "gpu_memory_limit" (bytes), "allow_cpu_fallback", "reduce_logits", "huge_pages", "load_cache"
    (path), "engine" ("auto", "native", "onnxruntime"), as OrtOptions. */
 SPECDEC_API specdec_status specdec_open(int32_t abi_version, const char *path,
@@ -173,8 +174,9 @@ SPECDEC_API specdec_status specdec_open_engines(int32_t abi_version,
 
 SPECDEC_API specdec_status specdec_get_info(specdec_decoder *decoder, specdec_info *info);
 
-/* Generate. Options are those of SamplingParams, and "tools" (for messages) and "reuse_prefix"
-   (keep what the cache shares with the prompt). `callback` and `result` may be NULL. A
+/* Generate. Options are those of SamplingParams, and "tools" and "chat_template_kwargs" (an object
+   of template variables; both for messages), "model_defaults" (start from the sampling options of
+   the model's authors) and "reuse_prefix" (keep what the cache shares with the prompt). `callback` and `result` may be NULL. A
    cancelled generation is no error: its finish_reason says so. */
 SPECDEC_API specdec_status specdec_generate(specdec_decoder *decoder,
                                             const specdec_prompt *prompt, const char *options,

@@ -158,6 +158,8 @@ class Options {
   }
   Options &truncate_prompt_left() { return set("truncate_prompt", "\"left\""); }
   Options &tools(std::string_view json) { return set("tools", json); }
+  Options &chat_template_kwargs(std::string_view json) { return set("chat_template_kwargs", json); }
+  Options &model_defaults(bool on = true) { return set("model_defaults", on ? "true" : "false"); }
   Options &reuse_prefix(bool on = true) { return set("reuse_prefix", on ? "true" : "false"); }
 
   std::string json() const { return '{' + body_ + '}'; }

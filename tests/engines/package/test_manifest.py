@@ -170,7 +170,7 @@ def test_another_schema_version_is_told_apart(version: int, advice: str) -> None
     with pytest.raises(PackageVersionError) as caught:
         Manifest.from_json(json.dumps(tree))
     message = assert_one_line(caught.value)
-    assert f"schema_version {version}; this release reads 1" in message
+    assert f"schema_version {version}; this release reads 1 and 2" in message
     assert advice in message
     assert caught.value.code == 12
 

@@ -7,12 +7,14 @@ weighed; the largest error allowed is rounding in float64.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from specdec.runtime import SamplingParams, SpeculativeDecoder
 from specdec.runtime.sampling import verify as verify_module
+from specdec.runtime.sampling.defaults import NO_DEFAULTS, ModelDefaults
 from specdec.runtime.sampling.verify import Verdict
 from tests.support.enumeration import (
     Branching,
@@ -39,6 +41,7 @@ def decoder_distribution(
     order: int = 1,
     prompt: list[int] = PROMPT,
     engine: type[TableEngine] = TableEngine,
+    defaults: ModelDefaults = NO_DEFAULTS,
 ) -> tuple[dict, dict]:
     """(distribution of the decoder's output, distribution of plain sampling)."""
     table = random_table(seed, vocab_size, order)
@@ -58,6 +61,7 @@ def decoder_distribution(
         drafter=drafter,
         eos_token_ids=ends,
         make_random=lambda _: current[-1],
+        defaults=defaults,
     )
 
     def program(branching: Branching) -> tuple[int, ...]:
@@ -70,7 +74,7 @@ def decoder_distribution(
         return result.token_ids
 
     return exact_distribution(program), chain_distribution(
-        target.logits_after, prompt, params, ends
+        target.logits_after, prompt, params, ends, defaults
     )
 
 
@@ -136,6 +140,27 @@ def test_reduced_logits_keep_the_targets_distribution(warp: str, verify: str) ->
     whole_rows = {"plain", "cold", "cold_draft", "greedy_draft", "all", *ADJUSTED}
     if warp not in whole_rows:
         assert ReducingTableEngine.total > before
+
+
+BANS = {
+    "always": ModelDefaults(suppress_tokens=(1,)),
+    "first": ModelDefaults(begin_suppress_tokens=(0, EOS)),
+    "both": ModelDefaults(suppress_tokens=(0,), begin_suppress_tokens=(EOS,)),
+}
+
+
+@pytest.mark.parametrize("verify", ["token", "block"])
+@pytest.mark.parametrize("bans", BANS)
+@pytest.mark.parametrize("warp", ["plain", "filters", "greedy", "minimum", "all"])
+@pytest.mark.parametrize("engine", [TableEngine, ReducingTableEngine])
+def test_a_models_bans_keep_the_targets_law(
+    warp: str, bans: str, verify: str, engine: type[TableEngine]
+) -> None:
+    """`suppress_tokens` and `begin_suppress_tokens`, which the draft obeys at every position."""
+    params = SamplingParams(max_new_tokens=3, num_draft_tokens=2, verify=verify, **WARPS[warp])
+    if warp == "minimum" and bans == "both":
+        params = replace(params, min_new_tokens=0)  # else one token is left, and no law
+    assert_lossless(params, engine=engine, defaults=BANS[bans])
 
 
 @pytest.mark.parametrize("verify", ["token", "block"])

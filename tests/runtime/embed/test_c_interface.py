@@ -174,6 +174,9 @@ def test_the_builder_knows_every_option(run: Run, program: str) -> None:
         assert field.default is not MISSING
         assert getattr(request.params, field.name) != field.default
     assert request.tools == [{"name": "look"}]
+    assert request.chat_template_kwargs == {"enable_thinking": False}
+    assert request.over_defaults is not None
+    assert request.over_defaults["top_p"] == 0.95
     assert request.reuse_prefix
     assert json.loads(empty) == {}
 

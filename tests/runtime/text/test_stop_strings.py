@@ -80,11 +80,28 @@ class TestStopStrings:
         assert (output.text, output.num_tokens) == ("ab", 2)
         assert taken[:2] == [("a", 1), ("b", 1)]
 
-    def test_special_token_text_counts_only_when_kept(self, codecs: dict[str, TextCodec]) -> None:
+    @pytest.mark.parametrize("skip", [True, False])
+    def test_the_text_of_a_special_token_stops(
+        self, codecs: dict[str, TextCodec], skip: bool
+    ) -> None:
         codec = codecs["byte_level"]
         ids = codec.encode("fox</s>dog")
-        assert whole(codec, ids, stop=["</s>"]) == "foxdog"
-        assert whole(codec, ids, stop=["</s>"], skip_special_tokens=False) == "fox"
+        assert [codec.decode([i], False) for i in ids] == ["fo", "x", "</s>", "do", "g"]
+        for stop, expected, kept in (("</s>", "fox", 2), ("</s>d", "fox", 2), ("x</s>", "fo", 1)):
+            output = OutputText(codec, [stop], skip)
+            _, stopped = stream(output, ids)
+            assert (output.text, output.num_tokens, stopped) == (expected, kept, True)
+
+    def test_a_special_token_that_no_stop_names_stays_hidden(
+        self, codecs: dict[str, TextCodec]
+    ) -> None:
+        codec = codecs["byte_level"]
+        ids = codec.encode("<s>fox</s>dog</s>")
+        assert whole(codec, ids, stop=["<s></s>", "xd"]) == "foxdog"
+        assert whole(codec, ids, stop=["fo<s>"]) == "foxdog"
+        assert whole(codec, ids, stop=["</"]) == "foxdog"
+        assert whole(codec, ids, stop=["cat"]) == "foxdog"
+        assert whole(codec, ids, stop=["xd"]) == "fo"
 
     def test_a_replacement_character_can_stop(self, codec: TextCodec) -> None:
         output = OutputText(codec, ["\ufffd"])

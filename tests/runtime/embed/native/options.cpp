@@ -39,6 +39,8 @@ int main() {
                            .skip_special_tokens(false)
                            .truncate_prompt_left()
                            .tools("[{\"name\": \"look\"}]")
+                           .chat_template_kwargs("{\"enable_thinking\": false}")
+                           .model_defaults()
                            .reuse_prefix();
   std::cout << options.json() << '\n' << specdec::Options().json() << '\n';
 }
