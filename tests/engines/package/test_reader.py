@@ -205,5 +205,5 @@ def test_no_onnxruntime(
     root: Path, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(MissingDependencyError, match=r'pip install onnxruntime'):
+    with pytest.raises(MissingDependencyError, match=r"pip install onnxruntime"):
         load_package(root, **options)  # type: ignore[arg-type]
