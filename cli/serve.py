@@ -29,7 +29,13 @@ def main() -> None:
 @specdec_command("specdec-serve")
 @package_argument
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8000,
+    show_default=True,
+    help="0 takes a free one.",
+)
 @click.option("--model-name", metavar="NAME", help="Name of the model. [the directory's]")
 @click.option(
     "--slots", type=click.IntRange(1, 256), default=4, show_default=True, help="Requests at once."
@@ -49,9 +55,27 @@ def main() -> None:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="One key a line; requests must send one.",
 )
-@click.option("--max-body", type=click.IntRange(1000), default=2_000_000, show_default=True)
-@click.option("--max-seconds", type=click.FloatRange(0, min_open=True), default=600.0)
-@click.option("--cors-origin", "cors_origins", multiple=True, metavar="URL", help="Repeatable.")
+@click.option(
+    "--max-body",
+    type=click.IntRange(1000),
+    default=2_000_000,
+    show_default=True,
+    help="Bytes of a request.",
+)
+@click.option(
+    "--max-seconds",
+    type=click.FloatRange(0, min_open=True),
+    default=600.0,
+    show_default=True,
+    help="Longest time of a request, waiting included.",
+)
+@click.option(
+    "--cors-origin",
+    "cors_origins",
+    multiple=True,
+    metavar="URL",
+    help="Origin whose pages may call the server. Repeatable.",
+)
 @load_options
 def command(
     package: Path,
@@ -74,7 +98,7 @@ def command(
     try:
         from specdec.cli.serving import serve
         from specdec.runtime.serving.batch_decoder import BatchDecoder
-        from specdec.runtime.serving.http.settings import ServerSettings
+        from specdec.runtime.serving.http.settings import ServerSettings, read_keys
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("specdec"):
             raise
@@ -83,7 +107,7 @@ def command(
         ) from error
     settings = ServerSettings(
         model=model_name or package.resolve().name,
-        api_keys=frozenset() if api_key_file is None else _keys(api_key_file),
+        api_keys=frozenset() if api_key_file is None else read_keys(api_key_file),
         max_body_bytes=max_body,
         max_seconds=max_seconds,
         cors_origins=tuple(cors_origins),
@@ -105,12 +129,3 @@ def command(
     finally:
         decoder.close()
     return EXIT_DONE
-
-
-def _keys(path: Path) -> frozenset[str]:
-    """The keys of a file; empty lines do not count."""
-    lines = path.read_text(encoding="utf-8-sig").splitlines()
-    keys = frozenset(line.strip() for line in lines if line.strip())
-    if not keys:
-        raise click.BadParameter(f"{path} holds no key; allowed is one key a line")
-    return keys

@@ -192,6 +192,11 @@ class BatchDecoder(Closing):
         return not self._closed and self._scheduler.has_room
 
     @property
+    def is_alive(self) -> bool:
+        """True while the scheduler's thread runs; False after `close`."""
+        return self._scheduler.is_alive
+
+    @property
     def codec(self) -> TextCodec | None:
         """The tokenizer, where there is one."""
         return self._codec

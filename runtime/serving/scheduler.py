@@ -92,6 +92,11 @@ class Scheduler:
         return len(self._queue)
 
     @property
+    def is_alive(self) -> bool:
+        """True while its thread runs."""
+        return self._thread.is_alive()
+
+    @property
     def has_room(self) -> bool:
         """True while another job would be taken."""
         return not self._closing and len(self._queue) < self._max_queue + self._num_free

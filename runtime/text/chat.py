@@ -55,8 +55,8 @@ class ChatTemplate:
             )
         self._name = name
         self._special_tokens = dict(special_tokens)
-        self._environment: Sandbox | None = None
-        self._compiled: dict[str, jinja2.Template] = {}
+        self._compiled: dict[str, tuple[Sandbox, jinja2.Template]] = {}
+        """Each with its environment; threads that compile one at once may each do so."""
 
     def render(
         self,
@@ -103,12 +103,13 @@ class ChatTemplate:
         import jinja2
 
         try:
-            if self._environment is None:
-                self._environment = _environment()
-            self._environment.budget = budget
-            if name not in self._compiled:
-                self._compiled[name] = self._environment.from_string(self._sources[name])
-            return self._compiled[name].render(names)
+            found = self._compiled.get(name)
+            environment = _environment() if found is None else found[0]
+            environment.budget = budget
+            if found is None:
+                found = environment, environment.from_string(self._sources[name])
+                self._compiled[name] = found
+            return found[1].render(names)
         except SpecdecError:
             raise
         except jinja2.exceptions.SecurityError as error:

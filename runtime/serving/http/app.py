@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from specdec.runtime.decoding.results import GenerationResult
@@ -32,7 +32,7 @@ from specdec.runtime.serving.http.faults import UnknownModelError, handlers
 from specdec.runtime.serving.http.guard import Guard
 from specdec.runtime.serving.http.metrics import Metrics
 from specdec.runtime.serving.http.settings import ServerSettings
-from specdec.runtime.serving.http.streams import sse, timed
+from specdec.runtime.serving.http.streams import EventStream, sse, timed
 from specdec.runtime.serving.http.wire import ChatRequest, CompletionRequest, GenerationRequest
 from specdec.runtime.text.codec import TextCodec
 from specdec.runtime.text.prompts import Prompt
@@ -95,8 +95,9 @@ class _Server:
         return self._answer(body, answers.whole(results, len(prompts)), results)
 
     async def health(self, request: Request) -> Response:
-        """The process answers."""
-        return JSONResponse({"status": "ok"})
+        """Whether the scheduler runs: a process that says no must be started again."""
+        alive = self._decoder.decoder.is_alive
+        return JSONResponse({"status": "ok" if alive else "ended"}, 200 if alive else 503)
 
     async def ready(self, request: Request) -> Response:
         """Whether a request would be taken now."""
@@ -206,8 +207,7 @@ class _Server:
     ) -> Response:
         decoder = self._decoder.decoder
         events = sse(body, answers, streams, num_prompts, self.metrics, decoder)
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+        return EventStream(events, streams)
 
 
 async def _disconnected(request: Request) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from specdec.runtime.errors import InvalidParameterError
 
-__all__ = ["ServerSettings"]
+__all__ = ["ServerSettings", "read_keys"]
 
 
 @dataclass(frozen=True)
@@ -39,3 +40,22 @@ class ServerSettings:
                     "an API key is empty or has spaces or other than printable ASCII characters; "
                     "allowed is one key a line"
                 )
+
+
+def read_keys(path: Path) -> frozenset[str]:
+    """The keys of a file, one a line; empty lines do not count.
+
+    Raises:
+        InvalidParameterError: it cannot be read, or holds no key.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidParameterError(
+            f"{path} cannot be read as a file of API keys ({error}); allowed is UTF-8 text with "
+            "one key a line"
+        ) from error
+    keys = frozenset(line.strip() for line in lines if line.strip())
+    if not keys:
+        raise InvalidParameterError(f"{path} holds no key; allowed is one key a line")
+    return keys

@@ -8,6 +8,9 @@ from collections.abc import AsyncIterator, Sequence
 from time import monotonic
 from typing import Any
 
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
 from specdec.runtime.decoding.results import Chunk, GenerationResult
 from specdec.runtime.errors import SpecdecError
 from specdec.runtime.serving.asynchronous import AsyncStream
@@ -22,7 +25,25 @@ from specdec.runtime.serving.http.answers import (
 from specdec.runtime.serving.http.metrics import Metrics
 from specdec.runtime.serving.http.wire import GenerationRequest
 
-__all__ = ["TimedOutError", "sse", "timed"]
+__all__ = ["EventStream", "TimedOutError", "sse", "timed"]
+
+
+class EventStream(StreamingResponse):
+    """Server-sent events of some streams, which end with it, even if it never began."""
+
+    def __init__(self, events: AsyncIterator[bytes], streams: Sequence[AsyncStream]) -> None:
+        """Answer with `events`, which read `streams`."""
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(events, media_type="text/event-stream", headers=headers)
+        self._streams = streams
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send all events, or as many as the client waits for."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            for stream in self._streams:
+                await stream.aclose()
 
 
 class TimedOutError(Exception):

@@ -1,5 +1,7 @@
 """Chat templates, compared with `transformers` where it is installed."""
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -157,3 +159,28 @@ def test_malformed_messages_are_refused(messages: Any, reason: str) -> None:
 
 def test_special_tokens_cannot_replace_the_messages() -> None:
     assert ChatTemplate("{{ messages[0].role }}", {"messages": "no"}).render([USER]) == "user"
+
+
+TOGETHER = """
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from specdec.runtime.text.chat import ChatTemplate
+
+template, start = ChatTemplate("{{ messages[0].content ~ '!' }}", {}), Barrier(8)
+
+def render(number):
+    start.wait()
+    return template.render([{"role": "user", "content": str(number)}])
+
+with ThreadPoolExecutor(8) as pool:
+    print(*pool.map(render, range(8)))
+"""
+
+
+def test_threads_may_render_at_once_from_the_first_time() -> None:
+    """In a fresh process, where all of them wait for the import of Jinja2 and then compile."""
+    done = subprocess.run(
+        [sys.executable, "-c", TOGETHER], capture_output=True, text=True, check=False
+    )
+    assert done.stderr == ""
+    assert done.stdout.split() == [f"{number}!" for number in range(8)]

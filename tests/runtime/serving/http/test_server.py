@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import signal
@@ -17,6 +18,9 @@ import pytest
 
 httpx = pytest.importorskip("httpx", reason="the HTTP client of the tests is not installed")
 
+from specdec.runtime.serving import BatchDecoder  # noqa: E402
+from specdec.runtime.serving.http.app import create_app  # noqa: E402
+from specdec.runtime.serving.http.settings import ServerSettings  # noqa: E402
 from tests.runtime.serving.http.conftest import KEY, Served, serving  # noqa: E402
 
 LONG = {"model": "alphabet", "temperature": 0, "ignore_eos": True, "max_tokens": 100_000}
@@ -116,6 +120,31 @@ def test_a_client_that_leaves_frees_its_slot(package: Path) -> None:
             httpx.post(url, json=LONG | {"prompt": "a"}, timeout=0.3)
         assert idle(served)
         assert served.decoder.counters.finished["cancelled"] == 2
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_left_before_the_answer_began_frees_its_slot(
+    package: Path, stream: bool
+) -> None:
+    """The disconnection is there as soon as the body is."""
+    body = json.dumps(LONG | {"prompt": "a", "stream": stream, "n": 2}).encode()
+    messages: list[dict[str, Any]] = [{"type": "http.request", "body": body}]
+
+    async def receive() -> dict[str, Any]:
+        return messages.pop() if messages else {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        await asyncio.sleep(0)
+
+    scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": []}
+    with BatchDecoder.load(package, num_slots=2, num_threads=1) as decoder:
+        app = create_app(decoder, ServerSettings(model="alphabet"))
+        asyncio.run(app({**scope, "query_string": b"", "root_path": ""}, receive, send))
+        deadline = time.monotonic() + 1  # to the end of their texts it is many times that
+        while decoder.num_running:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert decoder.counters.finished == {"cancelled": 2}
 
 
 def test_deadlines(package: Path) -> None:
