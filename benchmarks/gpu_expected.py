@@ -14,8 +14,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpu.arithmetic import GPUS, kernels_in, pass_seconds, round_seconds, tokens_per_round
 from gpu.synthetic import write_synthetic
-from gpu_arithmetic import GPUS, kernels_in, pass_seconds, round_seconds, tokens_per_round
 
 from specdec.engines.load import read_package
 from specdec.export.simulate.shapes import Shape, shape_of

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PARTS = ("engines", "runtime", "export", "cli")
 FOLDERS = sorted(path.parent for part in PARTS for path in (ROOT / part).rglob("__init__.py"))
-MOST_FILES = 16
+MOST_FILES = 18
 MOST_LINES = 300
 
 

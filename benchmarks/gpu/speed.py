@@ -16,14 +16,14 @@ from time import perf_counter
 from typing import Any
 
 from gpu.adapter import bytes_moved, free_memory, load
+from gpu.arithmetic import kernels_in, of_this_gpu
+from gpu.arithmetic import pass_seconds as expected_seconds
 from gpu.bandwidth import bandwidth
 from gpu.builder import BUILDING, await_package
 from gpu.passes import pass_seconds
 from gpu.runtime import GRAPHS_WORK
 from gpu.sections import NotHereError, Recorder, Setup
 from gpu.synthetic import package_name, sizes_of
-from gpu_arithmetic import kernels_in, of_this_gpu
-from gpu_arithmetic import pass_seconds as expected_seconds
 
 from specdec.engines import LoadedPackage
 from specdec.engines.load import read_package

@@ -87,8 +87,8 @@ class BatchDecoder(Closing):
         Raises:
             InvalidParameterError: the models do not fit together, or a number is out of range.
         """
-        _at_least("max_queue", max_queue, 0)
-        _at_least("prefill_chunk", prefill_chunk, 1)
+        check_integer("max_queue", max_queue, 0)
+        check_integer("prefill_chunk", prefill_chunk, 1)
         if draft is not None and draft.num_slots != target.num_slots:
             raise InvalidParameterError(
                 f"the draft has {draft.num_slots} slots and the target has {target.num_slots}; "
@@ -147,7 +147,7 @@ class BatchDecoder(Closing):
         Raises:
             EngineError: also when the backend holds one sequence alone.
         """
-        _at_least("num_slots", num_slots, 1)
+        check_integer("num_slots", num_slots, 1)
         package, target, draft = load_slotted(
             path,
             num_slots,
@@ -296,8 +296,3 @@ class BatchDecoder(Closing):
         self._scheduler.close()
         for engine in self._engines:
             engine.close()
-
-
-def _at_least(name: str, value: int, least: int) -> None:
-    if value < least:
-        raise InvalidParameterError(f"{name} is {value}; allowed is {least} or more")

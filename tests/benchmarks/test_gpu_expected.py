@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gpu.synthetic import write_synthetic
-from gpu_arithmetic import (
+from gpu.arithmetic import (
     GPUS,
     Gpu,
     kernels_of,
@@ -15,6 +14,7 @@ from gpu_arithmetic import (
     round_seconds,
     tokens_per_round,
 )
+from gpu.synthetic import write_synthetic
 
 from specdec.engines.package.external_data import count_operators
 

@@ -87,9 +87,8 @@ def test_a_recipe_that_cannot_be_built_is_named_and_skipped(
     first, last = report.measured.candidates
     assert first.recipe == "int8-blocks"
     assert (last.recipe, last.problem) == ("int4-hqq", "no such shape")
-    assert report.manifest.checks["notes"] == [
-        "1 weights of the draft stay fp32: their values exceed FP16's range"
-    ]
+    (note,) = report.manifest.checks["notes"]
+    assert note.startswith("1 weights of the draft stay fp32: their values exceed FP16's range (")
 
 
 def test_a_pair_below_the_required_speedup_is_not_written(

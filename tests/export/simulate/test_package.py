@@ -67,8 +67,8 @@ def test_files_hold_two_layers_and_engines_all_of_them(tmp_path: Path, device: s
     assert len({value.name for value in downs}) == shape.layers
     assert len({value.const_value.offset for value in downs}) == 2
     size = (tmp_path / "target" / "model.onnx.data").stat().st_size
-    table = shape.vocab * shape.hidden  # stored narrow and wide
-    stored = 2 * table + 2 * (shape.weights - table) / shape.layers
+    table = shape.vocab * shape.hidden  # on a GPU stored narrow and wide
+    stored = (1 if device == "cpu" else 2) * table + 2 * (shape.weights - table) / shape.layers
     # Rotary tables, norms and alignment come on top of the FP16 weights.
     assert 1.95 * stored <= size < 2.3 * stored + 300_000
     with load_package(tmp_path, num_threads=1) as package:

@@ -227,7 +227,7 @@ def test_pairs_that_do_not_fit() -> None:
     draft = EngineSlots([TableEngine(random_table(0, 5), name="draft")])
     with pytest.raises(InvalidParameterError, match="the draft has 1 slots and the target has 2"):
         BatchDecoder(targets, draft)
-    with pytest.raises(InvalidParameterError, match="max_queue is -1; allowed is 0 or more"):
+    with pytest.raises(InvalidParameterError, match="max_queue is -1; allowed is an integer >= 0"):
         BatchDecoder(targets, max_queue=-1)
     with pytest.raises(ValueError, match="engines is empty"):
         EngineSlots([])
