@@ -32,6 +32,7 @@ from typing import Any
 
 import numpy as np
 from load.servers import Server, llama_server, our_server
+from load.soak import report, soak
 from openai import AsyncOpenAI
 
 from specdec.engines.storage.writing import write_file
@@ -199,6 +200,9 @@ def main() -> int:
         f"{len(asked)} requests of {sum(a.max_tokens for a in asked)} tokens at most, "
         f"{options.repeats} repeats, slots {options.slots}, threads {options.threads}"
     )
+    if options.soak:
+        with our_server(options.package, options.server_args) as server:
+            return report(asyncio.run(soak(server, options.soak, options.clients[-1])))
     runs: list[Run] = []
     try:
         with started(options) as servers:
@@ -244,10 +248,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--requests", type=int, default=48)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--soak", type=int, metavar="N", help="N mixed requests instead")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if not (options.package or options.url or options.llama):
         parser.error("there is nothing to load: give --package, --llama or --url")
+    if options.soak and not options.package:
+        parser.error("--soak needs --package")
     threads = [] if options.threads is None else ["--num-threads", str(options.threads)]
     options.server_args = ["--slots", str(options.slots), *threads]
     return options

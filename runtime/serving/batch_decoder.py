@@ -212,11 +212,6 @@ class BatchDecoder(Closing):
         """Totals since the start."""
         return self._scheduler.counters
 
-    @property
-    def has_chat_template(self) -> bool:
-        """True when prompts may be messages."""
-        return self._prompts.has_chat_template
-
     def submit(
         self,
         prompt: Prompt,

@@ -11,7 +11,7 @@ pytest.importorskip("httpx", reason="the HTTP client of the tests is not install
 pytest.importorskip("uvicorn", reason="the extra serve is not installed")
 
 from load.servers import our_server
-from serving_soak import TEXTS, soak
+from load.soak import TEXTS, soak
 
 from tests.cli.alphabet_package import write_alphabet_package
 

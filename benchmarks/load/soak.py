@@ -5,7 +5,7 @@ bans, refusals. Each distinct request is asked alone first; every answer under l
 same, since its randomness is its own (`verify` is "coupled" where it samples). After each tenth the
 server must be idle, with as many open files as before, and its memory is read.
 
-    python benchmarks/serving_soak.py PACKAGE [--requests 10000] [--clients 16] [--slots 4]
+    python benchmarks/serving.py --package PACKAGE --soak 10000 [--clients 16] [--slots 4]
 
 Texts are compared to the letter: with a package whose rounding depends on the rows of a pass,
 near-ties are counted as different.
@@ -13,11 +13,9 @@ near-ties are counted as different.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
-import platform
 import random
 import sys
 import time
@@ -29,9 +27,9 @@ from typing import Any
 
 import httpx
 import numpy as np
-from load.servers import Server, our_server
+from load.servers import Server
 
-__all__ = ["SoakResult", "soak"]
+__all__ = ["TEXTS", "SoakResult", "report", "soak"]
 
 KINDS: tuple[dict[str, Any], ...] = (
     {"temperature": 0},
@@ -179,26 +177,12 @@ async def reading(server: Server) -> tuple[int, int]:
     return resident, len(list((process / "fd").iterdir()))
 
 
-def main() -> int:
-    """Soak and print; 1 when something was lost, mixed up or left open."""
-    assert __doc__ is not None
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("package", type=Path)
-    parser.add_argument("--requests", type=int, default=10_000)
-    parser.add_argument("--clients", type=int, default=16)
-    parser.add_argument("--slots", type=int, default=4)
-    options = parser.parse_args()
-    print(f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}")
-    with our_server(options.package, ["--slots", str(options.slots)]) as server:
-        result = asyncio.run(soak(server, options.requests, options.clients))
-    print(f"{options.requests} requests by {options.clients} clients in {result.seconds:.0f} s:")
+def report(result: SoakResult) -> int:
+    """Print; 1 when something was lost, mixed up or left open."""
+    print(f"{result.outcomes.total()} requests in {result.seconds:.0f} s:")
     print("  " + ", ".join(f"{name} {n}" for name, n in sorted(result.outcomes.items())))
     print("resident MiB: " + " ".join(f"{m / 2**20:.1f}" for m in result.memory))
     print("open files: " + " ".join(map(str, result.files)))
     print(f"slope {result.slope / 1024:.3f} KiB per request")
     wrong = result.outcomes["lost"] + result.outcomes["different"]
     return int(wrong > 0 or result.files[-1] > result.files[0])
-
-
-if __name__ == "__main__":
-    sys.exit(main())
