@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-import specdec.export.building as building
+import specdec.export.writing as writing
 from specdec.engines.load import load_package
 from specdec.engines.onnxruntime.engine import OrtEngine
 from specdec.export import ExportError
@@ -29,7 +29,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def alter_engines(monkeypatch: pytest.MonkeyPatch, engine: str, change: Change) -> None:
     """Let the export write an engine that `change` has been applied to."""
-    write = building.write_engine
+    write = writing.write_engine
 
     def altered(plain: Path, out: Path, recipe: Any, scales: Any) -> list[str]:
         kept = write(plain, out, recipe, scales)
@@ -41,7 +41,7 @@ def alter_engines(monkeypatch: pytest.MonkeyPatch, engine: str, change: Change) 
             save_graph(model, out)
         return kept
 
-    monkeypatch.setattr(building, "write_engine", altered)
+    monkeypatch.setattr(writing, "write_engine", altered)
 
 
 def scale_weights(factor: float, name: str) -> Change:
