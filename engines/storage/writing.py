@@ -14,12 +14,14 @@ import secrets
 import shutil
 import stat
 from pathlib import Path
+from typing import BinaryIO
 
 from specdec.engines.errors import OutputError
 from specdec.engines.storage.holds import hold, is_held_by_none, remove
 
 __all__ = [
     "check_output",
+    "create_file",
     "fresh_folder",
     "fresh_name",
     "is_disk_full",
@@ -56,6 +58,15 @@ def write_file(path: Path, content: str | bytes | memoryview, *, replaces: bool 
         _write(path, data, replaces)
     except OSError as error:
         raise OutputError(_reason(path, len(data), error)) from error
+
+
+def create_file(path: Path) -> BinaryIO:
+    """Open a new file to be written piece by piece, in a folder that is renamed when it is whole.
+
+    Raises:
+        OSError: something of that name is there, a link included, or the system refuses.
+    """
+    return os.fdopen(os.open(path, _CREATE, 0o666), "wb")
 
 
 def check_output(path: Path) -> None:

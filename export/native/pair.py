@@ -13,6 +13,7 @@ from onnx_ir.passes import common
 
 from specdec.engines.native.library import VERSION
 from specdec.engines.package.entries import EngineEntry, NativeEntry
+from specdec.engines.storage.writing import create_file
 from specdec.export.native.attention import why_not
 from specdec.export.native.panels import Panels, unpack
 from specdec.export.native.rewrite import rewrite
@@ -85,7 +86,7 @@ def _write_data(models: list[ir.Model], panels: list[Panels], graph: Path) -> No
     partial = data.with_name(f"{data.name}.partial")
     originals = {packed.name: packed.originals for packed in panels}
     moved: dict[str, ir.TensorProtocol] = {}
-    with partial.open("wb") as out:
+    with create_file(partial) as out:
         writer = _Writer(out, data)
         for model in models:
             for name, value in model.graph.initializers.items():

@@ -195,7 +195,7 @@ def test_nothing_writes_files_in_another_way() -> None:
         for part in ("engines", "runtime", "export", "cli")
         for path in sorted((ROOT / part).rglob("*.py"))
         for line in path.read_text(encoding="utf-8").splitlines()
-        if other.search(line)
+        if other.search(line) and "os.devnull" not in line  # keeps nothing
     ]
     assert found == []
 

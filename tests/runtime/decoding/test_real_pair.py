@@ -101,7 +101,7 @@ def test_reduced_logits_change_no_token(
     texts, moved = [], {}
     for device in (Device("cpu"), beside):
         for reduce in (False, True):
-            ort = OrtOptions(reduce_logits=reduce)
+            ort = OrtOptions(reduce_logits=reduce, engine="onnxruntime")
             with load_package(package, device=device, num_threads=1, ort=ort) as loaded:
                 decoder = SpeculativeDecoder(
                     loaded.target,
