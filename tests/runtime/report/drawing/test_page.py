@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +15,6 @@ from specdec.runtime.report.drawing.charts import nice_ticks
 from specdec.runtime.report.drawing.page import render_page
 from specdec.runtime.report.drawing.plots import draw_plots
 from specdec.runtime.report.inspection import Inspection, inspect_package
-
-BROWSERS = ("chromium", "chromium-headless-shell", "chromium-browser", "google-chrome")
 
 
 @pytest.fixture(scope="module")
@@ -94,18 +90,6 @@ def test_ticks_are_round_and_span_the_values(low: float, high: float, ticks: lis
         assert found == pytest.approx(ticks)
     assert found[0] <= low
     assert found[-1] >= high
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="drives the browser")
-    path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if path is None:
-        pytest.skip(f"no browser is installed ({', '.join(BROWSERS)})")
-    with playwright.sync_playwright() as driver:
-        found = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield found
-        found.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
